@@ -1,10 +1,6 @@
-"""burnctl: the small client that asks burnd what was spent, why, and where to save.
+"""burnctl, the client of burnd: `from burnctl import Client`.
 
-    from burnctl import Client
-
-    Client().stamp(session="0f9c...", workflowId="wf-1")
-
-The names below are found when they are first used, so that importing the package costs nothing.
+Names are imported at their first use, so that importing the package costs nothing.
 """
 
 from __future__ import annotations

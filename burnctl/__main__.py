@@ -1,4 +1,4 @@
-"""`python -m burnctl` is the same as `burnctl`."""
+"""`python -m burnctl`."""
 
 from burnctl.cli import main
 

@@ -1,4 +1,4 @@
-"""The session that a run of Claude Code writes to, from its arguments or from the transcripts of the folder."""
+"""The session that a run of Claude Code writes to, from its arguments or the transcripts of the folder."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 NEW, NAMED, RESUMED, CONTINUED, PICKED, NO_SESSION = "new", "named", "resumed", "continued", "picked", "no session"
 BACKGROUND = "background"  # a new session whose id the client chooses
 
-# Options whose next word is their value whatever it looks like, so that it is not taken for an option.
+# Options whose next word is always their value.
 _WITH_VALUE = """
     --agent --agents --append-system-prompt --append-system-prompt-file --debug-file --effort --fallback-model
     --input-format --json-schema --max-budget-usd --max-thinking-tokens --max-turns --model --name --output-format
@@ -24,7 +24,7 @@ _WITH_VALUE = """
 """.split()  # noqa: SIM905 - as words they can be read
 _SHORT = {"c": "--continue", "r": "--resume", "h": "--help", "v": "--version", "n": "--name", "p": "--print"}
 _SHORT_ALONE = "chvp"  # without a value, so that more letters may follow
-# Programs of their own behind the same name: they hold no conversation.
+# Subcommands, which hold no conversation.
 _COMMANDS = """
     agents auth auto-mode config doctor install mcp migrate-installer plugin plugins remote-control setup-token update
     upgrade
@@ -32,9 +32,9 @@ _COMMANDS = """
 
 
 class Session:
-    """The session that a run will write to: its kind, and its id if the arguments name it.
+    """The session that a run will write to, with its id if the arguments name it.
 
-    `has_past`: it resumes a conversation, in the same session or in a copy.
+    `has_past`: it resumes a conversation, or a copy of one.
     """
 
     __slots__ = ("has_past", "id", "kind")
@@ -113,19 +113,19 @@ def _short(letters: str, rest: list[str]) -> Iterator[tuple[str, str | None]]:
 
 
 def _value_of(name: str, rest: list[str]) -> str | None:
-    """The next word, where the option takes one: always, or only one that is no option itself."""
+    """The next word, if the option always takes one, or it is no option itself."""
     is_optional = name in ("--resume", "--from-pr", "--teleport")
     if rest and (name in _WITH_VALUE or (is_optional and not rest[0].startswith("-"))):
         return rest.pop(0)
     return None
 
 
-# Size and time of each transcript, by session id.
+# size and time of each transcript, by session id
 Look = dict[str, tuple[int, int]]
 
 
 def config_folder(env: Mapping[str, str] = os.environ) -> str:
-    """The folder in which Claude Code keeps its data. Raises BurnctlError in a deleted folder."""
+    """The folder of Claude Code's data. Raises BurnctlError in a deleted folder."""
     try:
         return named_config_folder(env)
     except OSError:
@@ -145,12 +145,12 @@ def look(config: str, working_folder: str, env: Mapping[str, str] = os.environ) 
 
 
 def newest(seen: Look) -> str | None:
-    """The session that was written to last, which `--continue` resumes."""
+    """The session written to last, which `--continue` resumes."""
     return max(seen, key=lambda session: (seen[session][1], session), default=None)
 
 
 def written_to(before: Look, after: Look, expected: str | None) -> str | None:
-    """The session that is new or has grown; None if no session or several have."""
+    """The session that is new or has grown; None unless there is exactly one."""
     changed = [session for session, facts in after.items() if before.get(session, (0, 0))[0] != facts[0]]
     if expected in changed:
         return expected

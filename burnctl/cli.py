@@ -1,4 +1,4 @@
-"""The command line of burnctl: finds the verb, imports it alone, and prints errors in one line."""
+"""The command line: finds the verb, imports only that, and prints errors in one line."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _answer(given: list[str]) -> int:
 
 
 def _with_releases(error: BurnctlError) -> BurnctlError:
-    """An error that only a burnd of another release causes, with both releases; any other as it is."""
+    """Adds both releases to an error that only a burnd of another release causes."""
     if not isinstance(error, MissingField) and not (isinstance(error, Failed) and error.is_of_another_release):
         return error
     from burnctl.client import Client
@@ -83,7 +83,7 @@ def _dispatch(given: list[str]) -> int:
 
 
 def _bare(flags: list[str]) -> int:
-    """`burnctl` alone: the overview, or the help where no daemon runs and none may be started."""
+    """`burnctl` alone: the overview, or the help if no daemon runs and none may be started."""
     try:
         return run("overview", flags)
     except NotRunning:
@@ -160,7 +160,7 @@ def _help(words: list[str]) -> int:
 
 
 def _complain(error: BurnctlError) -> int:
-    """One sentence on stderr, in one line but for a terminal's width: what happened, and what to do."""
+    """Prints an error and its hint on stderr."""
     from burnctl.progress import waiting
     from burnctl.render.screen import columns
     from burnctl.render.text import clean, wrap
@@ -178,7 +178,7 @@ def _complain(error: BurnctlError) -> int:
 
 
 def _give_up_stdout() -> None:
-    """Points stdout to /dev/null, so that buffered output does not raise again at exit."""
+    """Points stdout to /dev/null, so that flushing it at exit does not raise again."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -196,7 +196,7 @@ def _prepare_streams() -> None:
 
 
 def _is_ascii_locale() -> bool:
-    """True for `LANG=C`, which Python turns into UTF-8 and an LC_CTYPE of its own; False where no locale is set."""
+    """True for `LANG=C`, which Python turns into UTF-8 while it sets LC_CTYPE; False without a locale."""
     if os.environ.get("PYTHONIOENCODING") or os.environ.get("PYTHONUTF8"):
         return False
     charset = os.environ.get("LC_CTYPE", "")

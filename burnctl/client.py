@@ -1,8 +1,7 @@
 """`Client`: the connection to burnd behind every command and every Python program.
 
-Its methods are those of the table in `burnd.contract`. Keyword arguments are the parameters in snake_case; those that
-are None are not sent. Answers are the dicts of the socket, with their `version`; `burnd.contract.results` has their
-types. Errors are raised as `burnctl.errors`.
+Its methods are those of `burnd.contract`, with parameters in snake_case. Answers are the dicts of the socket, typed in
+`burnd.contract.results`. Errors are those of `burnctl.errors`.
 """
 
 from __future__ import annotations
@@ -32,14 +31,12 @@ if TYPE_CHECKING:
         def answer(self) -> R_co: ...
 
     class Method(Generic[P, R_co]):
-        """A method with the parameters and the answer of the table."""
-
         def __init__(self, params: Callable[P, _Answered[R_co]]) -> None: ...
 
         def __get__(self, client: object, owner: object = None) -> Callable[P, R_co]: ...
 
     class MethodTable:
-        """The methods of the socket for type checkers; a running client finds them in the table by their names."""
+        """The methods of the socket for type checkers."""
 
         status = Method(daemon.StatusParams)
         methods = Method(daemon.MethodsParams)
@@ -83,12 +80,12 @@ if TYPE_CHECKING:
         content_prune = Method(sessions.PruneParams)
         content_forget = Method(sessions.ForgetParams)
 
-        # These must not be lost when burnd is down: the client itself has `stamp` and `stamps_remove`.
+        # `Client` has its own `stamp` and `stamps_remove`, which spool if burnd is down.
 
 else:
 
     class MethodTable:
-        """Every method of the socket by its name, with `_` for a dot; the table is loaded when needed."""
+        """Every method of the socket by its name, with `_` for a dot; loads the table when needed."""
 
         def __getattr__(self, name):
             params = _params_of(name)
@@ -109,7 +106,7 @@ def _params_of(name: str) -> type[Params] | None:
 
 
 def _named(params: type[Params], values: tuple[Any, ...]) -> dict[str, Any]:
-    """Arguments without a name are the required parameters, in their order."""
+    """Maps positional arguments to the required parameters, in order."""
     required = [name for name, one in params.params.items() if one.is_required]
     if len(values) > len(required):
         raise TypeError(f"{params.method} takes {len(required)} arguments without a name")
@@ -127,11 +124,10 @@ _PAUSE_S = 0.1
 
 
 class Client(MethodTable):
-    """A connection to burnd, made at the first question. Use it from one thread, and close it or use `with`.
+    """A connection to burnd, opened by the first request. Use it from one thread, and close it or use `with`.
 
-    Without a `socket_path` it asks the daemon of `$BURND_SOCKET` or of the home; `timeout` is for each answer, in
-    seconds. For `patience` seconds it asks again when burnd says that it cannot answer just now. The methods of the
-    socket are its own, by their names: `client.sessions_list(limit=5)`.
+    Without a `socket_path` it connects to `$BURND_SOCKET` or to the home. `timeout` is for each answer, in seconds; a
+    busy burnd is asked again for `patience` seconds. Methods have their names: `client.sessions_list(limit=5)`.
     """
 
     def __init__(
@@ -248,8 +244,7 @@ class Client(MethodTable):
     ) -> dict[str, Any]:
         """Tags a session, one message, or a session's turns from `from_ts` to before `to_ts` (ISO times).
 
-        Durable when it returns: recorded by burnd, or spooled for it when it is down or busy. The answer's `state`
-        is `recorded` or `spooled`.
+        Durable when it returns: the answer's `state` is `recorded` or `spooled`.
         """
         from burnctl import delivery, stamp_record
 
@@ -266,7 +261,7 @@ class Client(MethodTable):
     ) -> dict[str, Any]:
         """Removes tags by their keys from the same turns that `stamp` selects.
 
-        Durable when it returns, as a stamp is.
+        Durable when it returns.
         """
         from burnctl import delivery, stamp_record
 

@@ -1,10 +1,10 @@
-"""One connection to burnd: lines of JSON-RPC out and in, each within its deadline. It knows no method by name."""
+"""One connection to burnd: lines of JSON-RPC, each within its deadline. It knows no method."""
 
 from __future__ import annotations
 
 import time
 
-# `socket` itself takes 4 ms to import, for names that are not needed here.
+# `socket` takes 4 ms to import, mostly for names not needed here.
 from _socket import AF_UNIX, MSG_PEEK, SOCK_STREAM, socket
 
 from burnctl import quick_json as json
@@ -32,7 +32,7 @@ class Wire:
         self._socket.close()
 
     def usable(self) -> bool:
-        """Whether the other end is still there: burnd lets go of a client that asks nothing for a minute."""
+        """Whether the other end is open: burnd closes idle connections after a minute."""
         self._socket.settimeout(0)
         try:
             return bool(self._socket.recv(1, MSG_PEEK))
@@ -48,7 +48,7 @@ class Wire:
         timeout: float,
         heard: Callable[[dict[str, Any]], None] | None = None,
     ) -> dict[str, Any]:
-        """The result of one call, its version checked. Notifications before the answer go to `heard`."""
+        """The result of one call, its version checked. Passes earlier notifications to `heard`."""
         deadline = time.monotonic() + timeout
         self._send_request(method, params, deadline)
         while True:
@@ -62,7 +62,7 @@ class Wire:
                 deadline = time.monotonic() + timeout
 
     def tell(self, method: str, params: Mapping[str, Any], timeout: float) -> None:
-        """Asks without waiting for the answer, which is passed over when it comes."""
+        """Sends a request and ignores its answer."""
         self._send_request(method, params, time.monotonic() + timeout)
 
     def _send_request(self, method: str, params: Mapping[str, Any], deadline: float) -> None:
@@ -70,7 +70,7 @@ class Wire:
         self._send({"jsonrpc": "2.0", "id": self._last_id, "method": method, "params": params}, deadline)
 
     def receive(self, deadline: float | None) -> dict[str, Any] | None:
-        """The next line; None when there was none before the deadline (None waits for ever)."""
+        """The next line; None at the deadline (None: no deadline)."""
         searched = 0
         while (end := self._rest.find(b"\n", searched)) < 0:
             searched = len(self._rest)
@@ -105,7 +105,7 @@ class Wire:
         except TimeoutError:
             raise NoAnswer(protocol.TOO_LONG, "burnd did not accept the request in time", _BUSY) from None
         except OSError:
-            # The daemon may have said why before it closed: too many connections, too large a request.
+            # The daemon may have said why it closed: too many connections, too large a request.
             if (reply := self._last_words()) is not None:
                 result_of(reply)
             raise _gone(None) from None
@@ -117,7 +117,7 @@ class Wire:
             return None
 
     def _wait(self, deadline: float | None) -> bool:
-        """Lets the next operation take until the deadline; False when that is over."""
+        """Sets the timeout of the next operation; False if the deadline is over."""
         seconds = None if deadline is None else deadline - time.monotonic()
         if seconds is not None and seconds <= 0:
             return False
@@ -162,7 +162,7 @@ def _connected(path: str, timeout: float) -> socket:
         try:
             connection.connect(path)
         except BlockingIOError:
-            # So many knock at once that the line is full: it moves on in a moment.
+            # Listen backlog full: retry until the deadline.
             if time.monotonic() < deadline:
                 time.sleep(0.01)
                 continue
@@ -180,9 +180,9 @@ def _connected(path: str, timeout: float) -> socket:
 
 
 class Answer(dict):  # type: ignore[type-arg]
-    """An object of an answer. A field that a burnd of another release does not send raises MissingField.
+    """An object of an answer. A missing field raises MissingField: burnd is of another release.
 
-    `answer | {...}` is such an object too; a command adds its own fields that way.
+    `answer | {...}` is one too.
     """
 
     def __missing__(self, key: object) -> Any:

@@ -1,4 +1,4 @@
-"""Reaches, starts and stops the daemon, and waits until it answers and has read old logs."""
+"""Reaches, starts and stops the daemon, and waits until it has read old logs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 ANSWER_S = 60.0
 _PAUSE_S = 0.03
 _FIRST_LOOK_S = 1.0
-_TOTALS_S = 2.0  # of most logs totals are added up by then
+_TOTALS_S = 2.0  # enough to total most logs
 _STARTING_S = 2.0
 _FEW_CONVERSATIONS = 5
 
@@ -28,9 +28,8 @@ _FEW_CONVERSATIONS = 5
 def reach(options: argparse.Namespace, *, causes: bool = False, totals: bool = False) -> Client:
     """A connected client. Starts burnd at a terminal, unless --no-start; raises NotRunning otherwise.
 
-    A report (a verb with --no-wait) waits at a terminal until old logs are read, and with `causes` until costs are
-    attributed; other verbs only if they started burnd. With `totals` it waits only until these are complete, which is
-    long before all old logs are read. In a pipe nothing waits.
+    At a terminal, a report (a verb with --no-wait) waits until old logs are read, with `causes` until costs are
+    attributed, with `totals` only until totals are complete. Other verbs wait only if they started burnd.
     """
     if (target := getattr(options, "fleet", None)) is not None:
         from burnctl.fleet_client import FleetClient
@@ -40,7 +39,7 @@ def reach(options: argparse.Namespace, *, causes: bool = False, totals: bool = F
         from burnctl.scan_client import ScanClient
 
         return ScanClient()
-    # A person who asks while burnd is just starting would only ask again.
+    # retry for a person while burnd is starting
     client = Client(patience=_STARTING_S if sys.stdout.isatty() else 0.0)
     is_started = False
     try:
@@ -62,14 +61,14 @@ def reach(options: argparse.Namespace, *, causes: bool = False, totals: bool = F
 
 
 def may_start(options: argparse.Namespace) -> bool:
-    """Whether the daemon may be started: at a terminal, but not in scripts and CI."""
+    """True at a terminal, but not in scripts and CI."""
     if getattr(options, "no_start", False) or os.environ.get("CI"):
         return False
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
 def start(client: Client) -> None:
-    """Starts burnd and returns when it can be asked. Raises BurnctlError, in the daemon's own words, when it cannot."""
+    """Starts burnd and waits until it answers. Raises BurnctlError with its own words if it fails."""
     from burnctl.daemon_process import spawn
 
     daemon = spawn()
@@ -78,7 +77,7 @@ def start(client: Client) -> None:
 
 
 def await_answer(client: Client, daemon: Detached | Service) -> None:
-    """Returns when a burnd that was just started can be asked. Raises BurnctlError when it cannot."""
+    """Waits for a burnd that was just started. Raises BurnctlError if it fails."""
     deadline = time.monotonic() + ANSWER_S
     while True:
         try:
@@ -93,7 +92,7 @@ def await_answer(client: Client, daemon: Detached | Service) -> None:
 
 
 def wait_until_open(client: Client) -> Status:
-    """Waits until burnd has opened its storage, which takes long if the index is rebuilt; returns its status."""
+    """Waits until burnd has opened its storage, which may rebuild the index; returns its status."""
     last_state = ""
     while (status := client.status()).get("daemon", {}).get("state") == "starting":
         state = str((status.get("index") or {}).get("state") or "")
@@ -105,7 +104,7 @@ def wait_until_open(client: Client) -> Status:
 
 
 def wait_for_old_logs(client: Client, *, color: bool = True, totals: bool = False) -> None:
-    """Shows a progress bar until old logs are read, or until reading them is blocked, or totals are complete."""
+    """Shows a progress bar until old logs are read, reading is blocked, or totals are complete."""
     status = wait_until_open(client)
     deadline = time.monotonic() + (_TOTALS_S if totals else _FIRST_LOOK_S)
     while backfill := unread(status, totals=totals):
@@ -114,12 +113,12 @@ def wait_for_old_logs(client: Client, *, color: bool = True, totals: bool = Fals
 
             follow_backfill(client, status, color=color, totals=totals)
             return
-        time.sleep(_PAUSE_S)  # the total is known a moment after the start; a bar before that would only flash
+        time.sleep(_PAUSE_S)  # totals are often complete at once; a bar would flash
         status = client.status()
 
 
 def unread(status: Status, *, totals: bool = False) -> BackfillBytes | None:
-    """The backfill of a status; None when it is done or blocked, or `totals` do not depend on it."""
+    """The backfill of a status; None if it is done or blocked, or `totals` are complete."""
     backfill = status.get("backfill")
     if not backfill or backfill.get("blocked") or (totals and backfill.get("exact")):
         return None
@@ -127,7 +126,7 @@ def unread(status: Status, *, totals: bool = False) -> BackfillBytes | None:
 
 
 def _wait_for_causes(client: Client) -> None:
-    """Shows a progress line until costs are attributed. For the last few conversations burnd itself waits."""
+    """Shows a progress line until costs are attributed; burnd itself waits for the last few."""
     from burnctl.progress import ProgressLine
 
     most = 0
@@ -147,12 +146,12 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-GONE_S = 15.0  # burnd stops within 5 s; 10 s is when it gives up on what still holds it
+GONE_S = 15.0  # burnd stops within 5 s, and gives up on blocked work after 10 s
 _STOP_PAUSE_S = 0.02
 
 
 def stop(client: Client) -> int:
-    """Stops burnd and returns the pid it had. Raises NotRunning, or BurnctlError naming the pid when it does not go."""
+    """Stops burnd and returns its pid. Raises NotRunning, or BurnctlError if it does not stop."""
     pid = noted_pid()
     try:
         client.connect()
@@ -190,7 +189,7 @@ def listening(client: Client) -> bool:
 
 
 def noted_pid() -> int | None:
-    """Who has the home, by the note beside its lock."""
+    """The pid noted beside the home's lock."""
     try:
         with open(os.path.join(home_folder(), "burnd.lock"), encoding="ascii") as note:
             text = note.read().strip()
@@ -200,7 +199,7 @@ def noted_pid() -> int | None:
 
 
 def alive(pid: int) -> bool:
-    """Whether that process still runs; one that has ended and waits for its parent does not."""
+    """Whether the process runs; a zombie does not."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -1,4 +1,4 @@
-"""burnd as a process: its command, its settings, and how it is started: by the service manager or detached."""
+"""burnd as a process: its command, its settings, and its start by the service manager or detached."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-_ALREADY_RUNS = 5  # burnd's exit code when another one has the home; that one will answer
+_ALREADY_RUNS = 5  # burnd's exit code if another one has the home
 _LABEL = "dev.burnd.burnd"
 _GIVING_WAY_S = 10.0
-_LAST_WORDS = 2000  # bytes of the log that are looked at when it did not start
+_LAST_WORDS = 2000  # bytes of the log to search for the reason of a failed start
 
 
 class Detached:
-    """A burnd that runs on its own, away from this terminal, with its log in a file."""
+    """A burnd that runs without this terminal, with its log in a file."""
 
     how = "in the background"
 
@@ -31,7 +31,7 @@ class Detached:
         os.makedirs(home.root, 0o700, exist_ok=True)
         own_file = log_setting()
         self.where_it_logs = str(home.root / own_file) if own_file else str(home.log)
-        # Output before the log is set up, and Python's own messages, go to the same file.
+        # Early output and Python's own messages go to the log file.
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
         self._stderr = str(home.log)
         if os.path.exists(self._stderr) and not os.path.isfile(self._stderr):
@@ -46,22 +46,22 @@ class Detached:
                 stderr=log,
                 cwd="/",
                 env=os.environ | wherever(os.environ, _working_folder()),
-                umask=0o077,  # as its unit has it: not every library asks for private files
+                umask=0o077,  # as in its unit: not every library creates private files
                 start_new_session=True,
             )
         finally:
             os.close(log)
 
     def check(self) -> None:
-        """Raises, with what it said last, when the process has ended."""
+        """Raises BurnctlError with its last output if the process has ended."""
         code = self._process.poll()
         if code is not None and code != _ALREADY_RUNS:
             raise BurnctlError(self._last_words() or f"burnd ended with code {code}", f"see: {self.where_it_logs}")
 
     def give_way(self, pid: int) -> None:
-        """Where another burnd (`pid`) was quicker, waits until ours has seen that and ended.
+        """If another burnd (`pid`) was quicker, waits until ours has ended.
 
-        Otherwise it might still be starting when that one is stopped, and take its place.
+        Else ours might take its place when that one is stopped.
         """
         if self._process.pid != pid:
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -84,10 +84,10 @@ class Service:
             raise BurnctlError(f"{name} could not start burnd: {reason}", f"see: {where_it_logs}")
 
     def check(self) -> None:
-        """The service manager watches over it; whether it answers is all there is to see."""
+        pass
 
     def give_way(self, pid: int) -> None:
-        """There is only ever one of a service."""
+        pass
 
 
 def spawn() -> Detached | Service:
@@ -100,7 +100,7 @@ def spawn() -> Detached | Service:
             start = ["launchctl", "kickstart", f"gui/{os.getuid()}/{_LABEL}"]
             return Service("launchd", start, "burnctl service logs")
     except FileNotFoundError:
-        pass  # a unit was left behind where there is no such manager any more
+        pass  # a unit left behind without its manager
     try:
         return Detached(home)
     except OSError as error:
@@ -112,22 +112,22 @@ def _working_folder() -> str:
     try:
         return os.getcwd()
     except OSError:
-        return "/"  # it is gone, and nothing can be relative to it
+        return "/"  # a deleted folder
 
 
 def log_setting() -> str:
-    """The log file of the settings; empty if they name none."""
+    """The log file of the settings, or an empty text."""
     values = {setting["key"]: setting["value"] for setting in ask_burnd("show")["settings"]}
     return str(values["log.file"])
 
 
 def burnd_command() -> list[str]:
-    """The burnd that belongs to this burnctl; -P keeps code in the working folder out of it."""
+    """The burnd of this burnctl; -P keeps code in the working folder out of it."""
     return [sys.executable, "-P", "-m", "burnd"]
 
 
 def installed_unit(home: Home, path: str) -> bool:
-    """Whether there is a unit that serves this home: one for another home would not answer at our socket."""
+    """Whether a unit serves this home: one for another home has another socket."""
     try:
         with open(path, encoding="utf-8") as file:
             text = file.read()
@@ -146,7 +146,7 @@ def _systemd_unit() -> str:
 
 
 def ask_burnd(action: str, *words: str) -> dict[str, Any]:
-    """What `init`, `show`, `set KEY VALUE` or `path` comes to. Raises BurnctlError with burnd's own words."""
+    """Runs `burnd config` with these words. Raises BurnctlError with burnd's own words."""
     command = [sys.executable, "-P", "-m", "burnd.settings.command", action, *words]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:

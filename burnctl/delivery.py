@@ -1,7 +1,7 @@
-"""Delivers stamps and announcements so that they cannot be lost: a durable answer in time, or a file in the spool.
+"""Delivers stamps and announcements without loss: recorded by burnd in time, or spooled.
 
-The spool has one JSON object in each file, `<time_ns>-<pid>-<random>.json`, so that names sort by time. A file gets
-its name only when its bytes are on the disk; until then it begins with a dot, and the daemon ignores it.
+The spool has one JSON object in each file, `<time_ns>-<pid>-<random>.json`, so that names sort by time. A file has a
+dot before its name until its bytes are on the disk; the daemon ignores such files.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class NotSpooled(BurnctlError):
-    """Raised when nothing could be put into the spool: the disk is full, or the home is not ours to write."""
+    """Raised if the spool cannot be written."""
 
 
 def spool_records(home: str, records: Sequence[Mapping[str, Any]]) -> None:
-    """Makes all records durable in the spool of a home, in their order; after an error none of them is there."""
+    """Spools all records durably, in order; after an error none is there."""
     start = time.time_ns()
     _spool(home, {new_name(start + n): record for n, record in enumerate(records)}, takes_back=True)
 
 
 def spool_as(home: str, name: str, record: Mapping[str, Any]) -> None:
-    """Makes one record durable under a name of the caller's; after an error the previous one may still be there."""
+    """Spools one record under a fixed name; after an error the previous one may remain."""
     _spool(home, {name: record}, takes_back=False)
 
 
@@ -118,15 +118,15 @@ def _sync(path: str) -> None:
         os.close(fd)
 
 
-# After that the spool is quicker, and programs that spawn sessions do not wait.
+# Then the spool is quicker: programs that spawn sessions must not wait.
 ANSWER_S = 2.0
-# The daemon understood and said no: it would say no to the spooled file as well.
+# The daemon would refuse the spooled file as well.
 _NO = {protocol.BAD_PARAMS, protocol.REFUSED, protocol.TOO_LARGE, protocol.NOT_A_REQUEST, protocol.NOT_JSON}
 _BATCH_BYTES = protocol.REQUEST_BYTES // 2
 
 
 class Delivered:
-    """The number `recorded` by the daemon, the number `spooled` for it, and why some were spooled."""
+    """The numbers of `recorded` and `spooled` records, and why some were spooled."""
 
     __slots__ = ("reason", "recorded", "spooled")
 
@@ -139,7 +139,7 @@ class Delivered:
 
 
 def stamps(client: Client, stamps: Sequence[Mapping[str, Any]], timeout: float = ANSWER_S) -> Delivered:
-    """Every stamp is durable when this returns. Raises Failed if it is refused, NotSpooled without room."""
+    """Makes stamps durable. Raises Failed if refused, NotSpooled if the spool cannot be written."""
     recorded = 0
     for batch in _batches(stamps):
         wire_form = [{key: stamp[key] for key in stamp if key not in ("v", "kind")} for stamp in batch]
@@ -159,7 +159,7 @@ def stamps(client: Client, stamps: Sequence[Mapping[str, Any]], timeout: float =
 
 
 def removal(client: Client, stamp: Mapping[str, Any], timeout: float = ANSWER_S) -> Delivered:
-    """The removal of tags is durable when this returns. Raises as `stamps` does."""
+    """Makes the removal of tags durable. Raises as `stamps` does."""
     params = {"selector": stamp["selector"], "keys": stamp["removes"], "ts": stamp["ts"]}
     problem = _ask(client, "stamps.remove", params, timeout)
     if problem is None:
@@ -186,7 +186,7 @@ def home() -> str:
 
 
 def _ask(client: Client, method: str, params: Mapping[str, Any], timeout: float) -> BurnctlError | None:
-    """None when the daemon has it for good; else why the spool must take it."""
+    """None if the daemon has it, else why it must be spooled."""
     if timeout <= 0:
         return BurnctlError("burnd did not answer before")
     try:
@@ -201,7 +201,7 @@ def _ask(client: Client, method: str, params: Mapping[str, Any], timeout: float)
 
 
 def _batches(stamps: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
-    """Split so that each fits into one request."""
+    """Splits records so that each batch fits into a request."""
     batches: list[list[Mapping[str, Any]]] = []
     room = 0
     for stamp in stamps:

@@ -19,7 +19,7 @@ INTERRUPTED, BROKEN_PIPE = 130, 141  # what a shell reports for SIGINT and SIGPI
 
 
 class BurnctlError(Exception):
-    """The base: `message` is what happened, `hint` what to do; `exit_code` is what the program ends with."""
+    """`message` is what happened, `hint` what to do; `exit_code` is that of the program."""
 
     exit_code = FAILED
 
@@ -29,13 +29,13 @@ class BurnctlError(Exception):
 
 
 class UsageError(BurnctlError):
-    """Raised when the command line cannot be understood."""
+    """Raised if the command line is invalid."""
 
     exit_code = USAGE
 
 
 class NotRunning(BurnctlError):
-    """Raised when there is no daemon at the socket."""
+    """Raised if no daemon listens at the socket."""
 
     exit_code = NOT_RUNNING
 
@@ -44,7 +44,7 @@ class NotRunning(BurnctlError):
 
 
 class VersionMismatch(BurnctlError):
-    """Raised when an answer carries another protocol version than ours; `theirs` and `ours` are the two."""
+    """Raised if an answer has another protocol version than ours."""
 
     exit_code = VERSION_MISMATCH
 
@@ -57,7 +57,7 @@ class VersionMismatch(BurnctlError):
 
 
 class MissingField(BurnctlError, KeyError):
-    """Raised when an answer lacks a field that this burnctl needs: burnd is of another release."""
+    """Raised if an answer lacks a field: burnd is of another release."""
 
     exit_code = VERSION_MISMATCH
     __str__ = Exception.__str__
@@ -67,7 +67,7 @@ class MissingField(BurnctlError, KeyError):
 
 
 class Failed(BurnctlError):
-    """Raised when burnd answered with an error; `code` and `name` are those of burnd.protocol.
+    """Raised if burnd answered with an error; `code` and `name` are those of burnd.protocol.
 
     `about` is the kind of thing that is missing, if burnd names it: "session".
     """
@@ -80,10 +80,10 @@ class Failed(BurnctlError):
 
     @property
     def is_of_another_release(self) -> bool:
-        """Whether burnd does not have a method or parameter that this burnctl has."""
+        """Whether burnd lacks a method or parameter of this burnctl."""
         unknown = self.code == protocol.BAD_PARAMS and self.message.startswith("unknown parameter")
         return unknown or self.code == protocol.NO_SUCH_METHOD
 
 
 class NoAnswer(Failed):
-    """Raised when burnd did not answer in time, or closed the connection instead."""
+    """Raised if burnd did not answer in time, or closed the connection."""

@@ -1,4 +1,4 @@
-"""Flags of verbs: made from the parameters of methods, or declared here for what burnctl does itself.
+"""Flags of verbs, made from the parameters of methods or declared here.
 
 `add` adds the flags of a table to a parser, `given` reads them back.
 """
@@ -71,12 +71,12 @@ def add(
 ) -> None:
     """Adds a flag for each parameter of the tables that has one.
 
-    `usual` are the values that this verb uses where none is given, for the help.
+    `usual` are defaults of this verb, for its help.
     """
     for table in tables:
         for name, one in table.params.items():
             if one.flag and name not in skip and (not only or name in only):
-                # A parameter of a method that is not given is not sent.
+                # methods get only parameters that were given
                 is_own = table.__module__.startswith("burnctl")
                 default = one.default if is_own and not one.is_required else None
                 facts = {"dest": name, "default": default, "required": is_own and one.is_required}
@@ -92,7 +92,7 @@ def report(parser: argparse._ActionsContainer) -> None:
 
 
 def reading_rows(parser: argparse.ArgumentParser) -> None:
-    """The flags of a report that can be CSV as well."""
+    """The flags of a report that can be CSV."""
     either = parser.add_mutually_exclusive_group()
     add(either, Output, only=("json", "csv"))
     add(parser, Output, skip=("json", "csv"))
@@ -141,7 +141,7 @@ def _reader(one: Param) -> Callable[[str], Any]:
 
 
 def given(chosen: argparse.Namespace, table: type[Params]) -> dict[str, Any]:
-    """The parameters that were given as flags, as the client takes them, with the time zone if there are times."""
+    """The parameters that were given as flags, with the time zone if there are times."""
     values: dict[str, Any] = {name: getattr(chosen, name, None) for name in table.params}
     values = {name: value for name, value in values.items() if value is not None and value is not False}
     if "tags" in values:
@@ -170,11 +170,11 @@ def _tags(pairs: list[tuple[str, str]]) -> dict[str, str]:
 
 
 def project(text: str) -> str:
-    """A project: a folder becomes its full path, so that `.` means this one; a remote or name is not changed."""
+    """A project: folders become full paths; remotes and names stay."""
     import os
 
     folder = os.path.expanduser(text)
-    is_path = folder.startswith(("/", "./", "../"))  # also of one that is gone
+    is_path = folder.startswith(("/", "./", "../"))  # also of a deleted one
     return os.path.abspath(folder) if is_path or os.path.isdir(folder) else text
 
 
@@ -205,7 +205,7 @@ def dollars(text: str) -> float:
 
 
 def duration(text: str, unit: str) -> float:
-    """A duration such as 30m, 2h, 1d or 2w as a number of `unit`s; a number alone is one of these."""
+    """A duration such as 30m, 2h, 1d or 2w as a number of `unit`s, which is also the default unit."""
     amount, its_unit = (text[:-1], text[-1]) if text[-1:] in _SECONDS else (text, unit)
     if not amount.replace(".", "", 1).isdecimal() or len(amount) > 9:
         raise _invalid(f"{text!r} is not a duration", "for example 30m, 12h, 30d or 2w")
@@ -230,7 +230,7 @@ def _invalid(what: str, hint: str = "") -> Exception:
 
 
 def time_zone() -> str | int:
-    """The caller's zone by its name, where the system has one; else as minutes east of UTC."""
+    """The local zone by its name, or as minutes east of UTC."""
     import os
     import time
 

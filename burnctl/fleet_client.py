@@ -1,4 +1,4 @@
-"""Reports over many machines (`--fleet TARGET`): asks the database or the segments that they push to, and no daemon."""
+"""Reports over many machines (`--fleet TARGET`), from the database or segments that they push to."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _WHOLE = {"done": True, "percent": None, "secondsLeft": None, "blocked": None}
 
 
 class FleetClient(Client):
-    """A client whose reports are over all machines of a target. It has no other methods."""
+    """A client for reports alone."""
 
     def __init__(self, engine: Engine) -> None:
         super().__init__()
@@ -132,9 +132,9 @@ class DuckDBEngine:
 
 
 def duckdb_engine(target: str) -> DuckDBEngine:
-    """A database over the segments in a folder or bucket. Raises BurnctlError if there are none, or DuckDB is missing.
+    """A DuckDB database over the segments in a folder or bucket. Raises BurnctlError without segments or DuckDB.
 
-    Files of a folder are read by DuckDB itself, objects of a bucket by pyarrow, which also wrote them.
+    DuckDB reads files of a folder itself; pyarrow reads objects of a bucket.
     """
     import os
 
@@ -188,7 +188,7 @@ def _in_bucket(db: Any, url: str) -> dict[str, str]:
 
 
 def _add_table(db: Any, table: str, source: str | None) -> None:
-    """A view of the rows of a table; columns that all files lack are null, columns of a later version are left out."""
+    """A view of a table's rows: missing columns are null, columns of a later version are left out."""
     columns = {column.name: DuckDB.types[column.kind] for column in TABLES[table]}
     if source is None:
         db.execute(f"CREATE TABLE {table} ({', '.join(f'{quoted(name)} {type_}' for name, type_ in columns.items())})")

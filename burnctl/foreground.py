@@ -1,8 +1,8 @@
-"""Runs a harness in the foreground: it gets the terminal's signals, and its exit code is ours.
+"""Runs a harness in the foreground: it gets the terminal's signals, and its exit code becomes ours.
 
-The child shares our process group, so that what a terminal sends (Ctrl-C, Ctrl-Z, a new size, a hang-up) reaches it
-without us. These signals are blocked here; a signal sent to us alone is passed on. When the child stops, we stop, so
-that the shell sees the whole job stopped; `fg` wakes both.
+The child shares our process group, so the terminal signals it directly (Ctrl-C, Ctrl-Z, resize, hang-up). We block
+these signals and pass on those sent to us alone. When the child stops, we stop, so that the shell sees the whole job
+stopped; `fg` wakes both.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
 
 _LOOK_S = 1.0
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
-_STARTED = "BURNCTL_STARTED"  # `pid=path` of each burnctl among our ancestors and the program it started
+_STARTED = "BURNCTL_STARTED"  # `pid=path` of each burnctl among our ancestors and its program
 _DEEPEST = 8
 _MOST_ANCESTORS = 64
 _SCRIPT_BYTES = 1 << 16
 _STOPPING = {signal.SIGTERM, signal.SIGHUP}
 _FROM_TERMINAL = {signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU}
 _OURS = {*_STOPPING, *_FROM_TERMINAL, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCHLD}
-# Python ignores these for itself; a harness expects to find them as they are by default.
+# Python ignores these; a harness expects their defaults.
 _IGNORED_BY_PYTHON = [getattr(signal, name) for name in ("SIGPIPE", "SIGXFSZ") if hasattr(signal, name)]
 
 
 class CannotRun(BurnctlError):
-    """Raised when a program is not there (exit 127) or may not be run (exit 126), as a shell would say it."""
+    """Raised for a missing program (exit 127) or one that may not be run (exit 126), as in a shell."""
 
     def __init__(self, message: str, hint: str = "", exit_code: int = NOT_FOUND) -> None:
         super().__init__(message, hint)
@@ -39,7 +39,7 @@ class CannotRun(BurnctlError):
 
 
 class Ended:
-    """The end of a child: its exit code, 128 + n after signal n, and whether burnctl got a signal to stop."""
+    """The exit code of a child, 128 + n after signal n, and whether burnctl was asked to stop."""
 
     __slots__ = ("code", "was_told_to_stop")
 
@@ -48,9 +48,9 @@ class Ended:
 
 
 def find_program(name: str, hint: str = "", *, is_client: bool = False) -> str:
-    """The path of a program as a shell would find it, skipping wrappers that start burnctl again. Raises CannotRun.
+    """Finds a program in PATH, skipping wrappers that start burnctl again. Raises CannotRun.
 
-    `is_client`: a program of this name that replaces itself by burnctl is a wrapper.
+    `is_client`: programs of this name may replace themselves by burnctl.
     """
     if "/" in name:
         candidates = [name]
@@ -75,8 +75,8 @@ def find_program(name: str, hint: str = "", *, is_client: bool = False) -> str:
 def _leads_back(path: str, *, is_client: bool) -> bool:
     """Whether an ancestor burnctl started this program and the program, as a wrapper, started us.
 
-    A client may run burnctl as a subprocess; it is a wrapper if it replaced itself by burnctl (`exec`). Other wrappers
-    are scripts that contain the word burnctl.
+    A client that replaced itself by burnctl (`exec`) is a wrapper; one that runs it as a subprocess is not. Other
+    wrappers are scripts with the word burnctl.
     """
     above = _started_above()
     starters = [pid for pid, started in above if started == path]
@@ -93,13 +93,13 @@ def _leads_back(path: str, *, is_client: bool) -> bool:
 
 
 def _started_above() -> list[tuple[str, str]]:
-    """The process ids of burnctl processes among our ancestors, each with the program that it started."""
+    """The burnctl processes among our ancestors, each with the program that it started."""
     entries = (entry.partition("=") for entry in os.environ.get(_STARTED, "").split(os.pathsep) if entry)
     return [(pid, path) for pid, _, path in entries]
 
 
 def _has_burnctl_above(name: str) -> bool:
-    """Whether an ancestor process is `burnctl NAME`: a wrapper may have cleared the environment. Needs /proc."""
+    """Whether an ancestor is `burnctl NAME`, if a wrapper cleared the environment. Needs /proc."""
     pid = os.getppid()
     try:
         for _ in range(_MOST_ANCESTORS):
@@ -115,12 +115,12 @@ def _has_burnctl_above(name: str) -> bool:
 
 
 def run(program: str, arguments: Sequence[str], watch: Callable[[int], None] | None = None) -> Ended:
-    """Runs a program in the foreground until it ends. Raises CannotRun when it cannot be started.
+    """Runs a program until it ends. Raises CannotRun.
 
-    `watch` is called about once a second with its process id, on platforms with `sigtimedwait`.
+    `watch` gets its process id about once a second, on platforms with `sigtimedwait`.
     """
     inherited = signal.pthread_sigmask(signal.SIG_BLOCK, _OURS)
-    # With SIGCHLD ignored, which a parent may have left us, no child could be waited for.
+    # A parent may have left SIGCHLD ignored; then no child could be waited for.
     signal.signal(signal.SIGCHLD, lambda *_: None)
     try:
         child = _started(program, arguments, inherited)
@@ -157,7 +157,7 @@ def _watched(child: int, watch: Callable[[int], None] | None) -> Ended:
         if number == signal.SIGCHLD:
             if (code := _exit_code(child)) is not None:
                 if watch is not None:
-                    watch(child)  # what it did since the last look
+                    watch(child)  # the last look
                 return Ended(code, was_told_to_stop=was_told_to_stop)
             continue
         was_told_to_stop = was_told_to_stop or number in _STOPPING
@@ -166,20 +166,20 @@ def _watched(child: int, watch: Callable[[int], None] | None) -> Ended:
 
 
 def _next_signal(within: float | None = None) -> tuple[int, bool]:
-    """The next signal, 0 after the timeout, and whether a terminal key sent it, so that the child has it too."""
+    """The next signal, 0 after the timeout, and whether the child has it too, from a terminal key."""
     if hasattr(signal, "sigwaitinfo"):
         info = signal.sigwaitinfo(_OURS) if within is None else signal.sigtimedwait(_OURS, within)
         if info is None:
             return 0, False
-        # What the kernel itself sends has a positive code, what comes from kill() has not. A hang-up reaches only
-        # the leader of a session, so that one is always passed on.
+        # The kernel's own signals have a positive code, those of kill() do not. A hang-up reaches only the leader of a
+        # session, so it is always passed on.
         return info.si_signo, info.si_signo in _FROM_TERMINAL and info.si_code > 0
     number = signal.sigwait(_OURS)  # macOS does not say who sent it
     return number, number in _FROM_TERMINAL and _has_terminal()
 
 
 def _exit_code(child: int) -> int | None:
-    """The code when the child has ended. While it is stopped at a terminal, so are we."""
+    """The exit code of a child that has ended. While it is stopped at a terminal, we stop too."""
     have_just_woken = False
     while True:
         pid, status = os.waitpid(child, os.WNOHANG | os.WUNTRACED | os.WCONTINUED)
@@ -204,7 +204,7 @@ def _has_terminal() -> bool:
 
 
 def _forget_signals() -> None:
-    """Drops what came for the child when it had ended already, so that it does not hit us once unblocked."""
+    """Drops signals that arrived for the child after its end, before they are unblocked."""
     for number in _OURS:
         before = signal.signal(number, signal.SIG_IGN)
         signal.signal(number, signal.SIG_DFL if before is None or number == signal.SIGCHLD else before)

@@ -1,8 +1,7 @@
 """The hook of the guard: asks burnd whether a tool call may run.
 
 A harness starts it before each tool call as `python -IS guard_hook.py SOCKET SOURCE`, with the call as JSON on stdin.
-It imports nothing of burnd, so that it starts in a few milliseconds. Without an answer in time, or on any error, it
-prints nothing, which allows the call.
+It imports nothing of burnd, to start in milliseconds. On a timeout or error it prints nothing, which allows the call.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
 TIMEOUT_S = 0.5
 _CHUNK = 1 << 16
-_SUBJECTS = ("command", "file_path", "path")  # arguments that say what a call works on
+_SUBJECTS = ("command", "file_path", "path")  # arguments that a call works on
 _LONGEST_SUBJECT = 4096
 
 
@@ -38,7 +37,7 @@ def main() -> int:
 
 
 def call_of(event: dict[str, Any]) -> dict[str, Any]:
-    """The session, the tool, and the command or path of the call in a hook's event."""
+    """The session, tool, and command or path in a hook's event."""
     arguments = event.get("tool_input")
     values = [arguments.get(name) for name in _SUBJECTS] if isinstance(arguments, dict) else []
     subject = next((value[:_LONGEST_SUBJECT] for value in values if isinstance(value, str)), None)
@@ -46,7 +45,6 @@ def call_of(event: dict[str, Any]) -> dict[str, Any]:
 
 
 def ask(path: str, params: dict[str, Any]) -> dict[str, Any]:
-    """The answer of burnd; raises whatever goes wrong."""
     deadline = time.monotonic() + TIMEOUT_S
     request = {"jsonrpc": "2.0", "id": 1, "method": "guard.check", "params": params}
     connection = socket(AF_UNIX, SOCK_STREAM)

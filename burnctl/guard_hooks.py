@@ -1,4 +1,4 @@
-"""Adds the guard's hook to the settings of a harness, and removes it; everything else in these files stays."""
+"""Adds the guard's hook to the settings of a harness, and removes it, without changing anything else."""
 
 from __future__ import annotations
 
@@ -66,21 +66,19 @@ def products() -> list[Product]:
 
 
 def file_of(product: Product, env: Mapping[str, str], user_home: str) -> str:
-    """The file that has the hook: in the first of its folders that exists, else in the first."""
+    """The settings file: in the first of its folders that exists, else in the first."""
     homes = product.config_homes(env, user_home)
     home = next((folder for folder in homes if os.path.isdir(folder)), homes[0])
     return os.path.join(home, product.hooks_file or product.plugin_file)
 
 
 def is_present(product: Product, env: Mapping[str, str], user_home: str) -> bool:
-    """Whether the harness has been used on this machine."""
+    """Whether the harness was used on this machine."""
     return any(os.path.isdir(folder) for folder in product.config_homes(env, user_home))
 
 
 def state(product: Product, path: str, socket: str) -> str:
-    """The hook in this file: "" if there is none, "on", "off" if hooks are disabled, "other" if it is that of another
-    home or of an older release.
-    """
+    """The state of the hook: "", "on", "off" if hooks are disabled, "other" if of another home or release."""
     if product.plugin_file:
         text = _read(path)
         return "" if text is None else "on" if text == _plugin(product, socket) else "other"
@@ -97,7 +95,7 @@ def state(product: Product, path: str, socket: str) -> str:
 
 
 def install(product: Product, path: str, socket: str) -> None:
-    """Writes the hook, in the place of an older one of ours."""
+    """Writes the hook, replacing an older one."""
     if product.plugin_file:
         _write(path, _plugin(product, socket))
         return
@@ -122,7 +120,7 @@ def uninstall(product: Product, path: str) -> bool:
 
 
 def command(socket: str, source: str) -> str:
-    """The shell command of the hook. It succeeds even if Python or the script is gone: code 2 would stop the agent."""
+    """The shell command. It succeeds even if Python or the script is missing: code 2 would stop the agent."""
     words = (sys.executable, "-IS", _SCRIPT, socket, source)
     return f"{' '.join(map(_quoted, words))} 2>/dev/null || true"
 
@@ -173,12 +171,11 @@ def _hooks_of(group: object) -> list[Any]:
 
 
 def _ours(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The hooks of ours among all."""
     return [hook for group in settings.get("hooks", {}).get(_EVENT, []) for hook in _hooks_of(group) if _is_ours(hook)]
 
 
 def _without_ours(settings: dict[str, Any]) -> dict[str, Any]:
-    """The settings without our hooks, and without what is empty because of that."""
+    """The settings without our hooks, and without parts that become empty."""
     if not _ours(settings):
         return settings
     groups = []
@@ -198,7 +195,7 @@ def _without_ours(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def _write(path: str, text: str) -> None:
-    """Replaces a file at once, with the mode it had; a link is followed. A new one is private."""
+    """Replaces a file atomically, with its mode; a link is followed. A new one is private."""
     path = os.path.realpath(path)
     try:
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)

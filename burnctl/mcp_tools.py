@@ -1,4 +1,4 @@
-"""Past sessions as tools for an agent: methods of the table, with answers short enough for a model to read."""
+"""Past sessions as tools for an agent, with answers short enough for a model."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from burnd.harness.registry import PRODUCTS
 MOST_BYTES: Final = 40_000  # of one answer
 BRIEF_BYTES: Final = 2_500  # of one without `full` or a limit
 MOST_MESSAGES, BLOCK_BYTES = 40, 2_000
-_NEIGHBOUR_CHARACTERS: Final = 200  # of each message around a hit, if the answer is too long
-_BRIEF_CHARACTERS: Final = 120  # of the messages before and after a hit in a brief answer
+_NEIGHBOUR_CHARACTERS: Final = 200  # of each message around a hit in a long answer
+_BRIEF_CHARACTERS: Final = 120  # of each message around a hit in a brief answer
 _MATCH_CHARACTERS: Final = 300  # of the message that matches
-_BRIEF_AROUND: Final = 4  # messages before and after a hit at most in a brief answer
-_BRIEF_HITS: Final = 3  # that must fit in it before it has more messages around them
+_BRIEF_AROUND: Final = 4  # messages around a hit at most in a brief answer
+_BRIEF_HITS: Final = 3  # that must fit before messages around them are added
 _HINT_BYTES: Final = 300  # for the query, the hint and the number of hits left out
 _BRIEF_BLOCK_BYTES: Final = 400  # of a text or result in a brief page of messages
 _LONGEST_ENTRY: Final = MOST_BYTES // 2  # bytes; a longer entry is shown without its text
 _DIGITS: Final = 4
-_FOLDER_SESSIONS: Final = 50  # listed, to find the caller's own
-# The variables in which the harnesses that start this server give the id of their session.
+_FOLDER_SESSIONS: Final = 50  # searched for the caller's own
+# Variables in which harnesses pass the id of the session that started this server.
 OWN_SESSION: Final = (
     "RELAYBURN_SESSION_ID",
     *(name for product in PRODUCTS for name in product.session_variables),
@@ -46,13 +46,13 @@ INSTRUCTIONS: Final = (
     "out, it is the one you are in."
 )
 _READS: Final = ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)
-# Fields of answers that a model does not need.
+# Fields that a model does not need.
 _DROPPED: Final = {
     *("version", "filters", "newest", "emptyTurns", "partialTurns", "harnessTurns"),
     *("series", "parts", "agents", "oneShotTurnRate", "oneShotTurns", "editTurns", "pricedTurns", "minSample"),
     *("projectKey", "createdBy", "contentMode", "content", "matchesInSession", "score"),
 }
-# Fields that only a full answer has, in the rows of any list.
+# Fields of rows in full answers alone.
 _FULL_ONLY: Final = {
     *("usage", "openTurns", "unpricedTurns", "shortId", "rank", "severities", "categories", "harnessModels"),
     *("entered", "rideTokens", "editPrompts", "oneShotPrompts", "messageCount", "truncated", "highlights", "railId"),
@@ -65,20 +65,20 @@ _FULL: Final = "Give a long answer: all fields and texts, up to 40 kB instead of
 
 
 class Offer(NamedTuple):
-    """A tool: a method of the table, the parameters that an agent may give, and values for others."""
+    """A tool: a method, the parameters that an agent may give, and values for others."""
 
     name: str
     about: str
     method: type[Params]
     takes: tuple[str, ...]
     usual: Mapping[str, Any] = {}
-    own: str = ""  # the parameter that is the caller's own session by default
+    own: str = ""  # the parameter that is the caller's session by default
     more: str = ""  # how to get more, if the answer was cut
     shaped: Callable[[Client, dict[str, Any]], dict[str, Any]] = lambda _, answer: answer
 
 
 def _shorter_neighbours(_: Client, answer: dict[str, Any]) -> dict[str, Any]:
-    """Cuts the messages around hits if the answer is too long, so that fewer hits are left out."""
+    """Cuts the messages around hits if the answer is too long, so that more hits fit."""
     if len(_json(answer).encode(errors="replace")) > MOST_BYTES:
         for hit in answer["hits"]:
             for item in hit["window"]:
@@ -89,7 +89,7 @@ def _shorter_neighbours(_: Client, answer: dict[str, Any]) -> dict[str, Any]:
 
 
 def _brief(value: Any, *, is_row: bool = False) -> Any:
-    """A compact answer without the fields that are rarely needed; the totals of an answer stay whole."""
+    """A compact answer without rarely needed fields; totals stay whole."""
     if isinstance(value, list):
         return [_brief(item, is_row=True) for item in value]
     if not isinstance(value, dict):
@@ -100,7 +100,6 @@ def _brief(value: Any, *, is_row: bool = False) -> Any:
 
 
 def _shorten_matches(hits: list[dict[str, Any]]) -> None:
-    """Cuts what matched around its first word."""
     for item in (item for hit in hits for item in hit["window"] if item.get("match")):
         text, marks = item["snippet"], item.get("highlights")
         begin = max(marks[0][0] - _MATCH_CHARACTERS // 3, 0) if marks else 0
@@ -146,14 +145,13 @@ def _by_model(client: Client, answer: dict[str, Any]) -> dict[str, Any]:
 
 
 def _without_own_id(_: Client, answer: dict[str, Any]) -> dict[str, Any]:
-    """Causes name only other sessions."""
     own = answer.get("sessionId")
     causes = [one | {"sessionId": None} if one.get("sessionId") == own else one for one in answer.get("causes", ())]
     return {**answer, "causes": causes}
 
 
 def _without_repetition(_: Client, answer: dict[str, Any]) -> dict[str, Any]:
-    """Each finding has its advice and session once."""
+    """Removes advice and session from causes that repeat them."""
     kinds = [{name: value for name, value in one.items() if name != "advice"} for one in answer["kinds"]]
     findings = [
         {**one, "evidence": {**one["evidence"], "sessionId": None}} if one["sessions"] else one
@@ -163,7 +161,7 @@ def _without_repetition(_: Client, answer: dict[str, Any]) -> dict[str, Any]:
 
 
 def _with_data(_: Client, answer: dict[str, Any]) -> dict[str, Any]:
-    """A comparison without the cells that have too few requests."""
+    """A comparison without cells that have too few requests."""
     cells = [one for one in answer["cells"] if not one.get("noData") and not one.get("insufficientSample")]
     return {**answer, "cells": cells, "cellsWithFewRequests": len(answer["cells"]) - len(cells)}
 
@@ -277,13 +275,13 @@ OFFERS: Final = (
 
 
 def server() -> MCPServer[Any]:
-    """The server with all its tools. It never starts the daemon."""
+    """The server with its tools. It never starts the daemon."""
     tools = [_tool(offer) for offer in OFFERS]
     return _Server("burnd", version=__version__, instructions=INSTRUCTIONS, log_level="WARNING", tools=tools)
 
 
 class _Server(MCPServer[Any]):
-    """A server that answers an unknown tool with the nearest one."""
+    """Answers an unknown tool with the nearest name."""
 
     async def call_tool(self, name: str, arguments: dict[str, Any], context: Any = None) -> Any:
         names = [offer.name for offer in OFFERS]
@@ -297,7 +295,7 @@ class _Server(MCPServer[Any]):
 
 
 class _CheckedTool(Tool):
-    """A tool that names a wrong argument and what it may be, in the words of the daemon."""
+    """Names a wrong argument and what it may be."""
 
     async def run(self, arguments: dict[str, Any], context: Any, convert_result: bool = False) -> Any:
         try:
@@ -329,7 +327,7 @@ class _CheckedTool(Tool):
 
 
 def _tool(offer: Offer) -> Tool:
-    """A tool that rejects unknown parameters: a filter that is ignored would look like one that holds."""
+    """Rejects unknown parameters: an ignored filter would give a wrong answer."""
 
     def run(**given: Any) -> str:
         is_full = bool(given.pop("full", False))
@@ -391,7 +389,7 @@ def _field(offer: Offer, one: Param) -> tuple[Any, Any]:
 
 
 def _other_values(one: Param) -> str:
-    """The pattern of values beside the choices: a tag, or two dimensions of a summary, or a cause and a dimension."""
+    """The pattern of values beside the choices: a tag, or two dimensions."""
     dimension = "|".join((*report.DIMENSIONS, "tag:[^,]+"))
     if one.others == report.TAG:
         return f"^(tag:[^,]+|({dimension}),({dimension}))$"
@@ -404,7 +402,7 @@ def _most(one: Param) -> float:
 
 
 def _is_given(offer: Offer, name: str, params: Mapping[str, Any]) -> bool:
-    """Whether the caller gave another value than the default."""
+    """Whether the caller gave a value other than the default."""
     if name not in offer.takes:
         return False
     default = offer.usual.get(name, offer.method.params[name].default)
@@ -412,9 +410,9 @@ def _is_given(offer: Offer, name: str, params: Mapping[str, Any]) -> bool:
 
 
 def _own_session(client: Client) -> str:
-    """The caller's session: the one its harness names, else the one written last in this folder.
+    """The caller's session: the one its harness names, else the newest one of this folder.
 
-    Before sessions of other clones of the same project, and before those that it started itself.
+    Sessions of this folder come before those of other clones, and before those that they started.
     """
     if named := next((os.environ[key] for key in OWN_SESSION if os.environ.get(key)), None):
         return named
@@ -432,7 +430,7 @@ def _own_session(client: Client) -> str:
 
 
 def compact(value: Any, name: str = "") -> Any:
-    """A value without empty fields and with four significant digits; zeros of usage and evidence are left out."""
+    """A value without empty fields, with four significant digits; zeros of usage and evidence are left out."""
     if isinstance(value, float):
         return float(f"{value:.{_DIGITS}g}")
     if isinstance(value, list):
@@ -447,10 +445,10 @@ def compact(value: Any, name: str = "") -> Any:
 
 
 def bounded(answer: dict[str, Any], more: str = "", most: int = MOST_BYTES, start: int = 0) -> str:
-    """The answer as JSON in at most so many bytes: of its longest list as many items as fit, and the number left out.
+    """The answer as JSON of at most so many bytes, with the number of items left out of its longest list.
 
-    A brief answer has at least one item of each list. If there is more, `hint` names the way to it. `start` is the
-    number of the first hit.
+    A brief answer has at least one item of each list. `hint` names the way to more. `start` is the number of the first
+    hit.
     """
     left_out: dict[str, int] = {}
     is_cut = bool(more) and any(answer.get(name) for name in ("next", "moreRows", "moreFindings", "leftOut"))
@@ -484,7 +482,7 @@ def _json(answer: dict[str, Any]) -> str:
 
 
 def _with_fewer_blocks(message: dict[str, Any]) -> dict[str, Any]:
-    """A single message that is too long: a harness may store an answer with all its calls and results as one."""
+    """Cuts a single message that is too long: an answer with all its calls and results may be one."""
     blocks = message["blocks"]
     count = len(blocks) * 3 // 4
     left_out = message.get("blocksLeftOut", 0) + len(blocks) - count

@@ -1,4 +1,4 @@
-"""Prints an answer: as JSON or CSV for programs, or as a screen for people."""
+"""Prints an answer as JSON or CSV for programs, or as a screen for people."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def present(
 ) -> int:
     """Prints an answer as the flags ask. `draw` makes its screen, `rows` its CSV. Returns exit code 0.
 
-    If the screen is empty, the `client` is asked why; `empty` is the start of that sentence.
+    If the screen is empty, a sentence that begins with `empty` says why.
     """
     if options.json:
         return as_json(answer)
@@ -48,9 +48,9 @@ def present(
 
 
 def as_json(answer: Any) -> int:
-    """Prints what the socket said, unchanged; indented where a person looks. Returns exit code 0.
+    """Prints the answer of the socket; indented at a terminal. Returns exit code 0.
 
-    Everything beyond ASCII is escaped: the same text in every locale, and nothing in it can steer a terminal.
+    It is ASCII: the same in every locale, and harmless to a terminal.
     """
     waiting.stop()
     if sys.stdout.isatty():
@@ -63,14 +63,14 @@ def as_json(answer: Any) -> int:
 
 
 def json_line(answer: Any) -> None:
-    """Prints one object of a stream, at once."""
+    """Prints one object of a stream at once."""
     print(quick_json.dumps(answer), flush=True)
 
 
 def as_csv(rows: list[dict[str, Any]], answer: dict[str, Any]) -> int:
-    """Prints the rows of an answer as CSV with a header; None is an empty cell, a flag `true` or `false`.
+    """Prints rows as CSV with a header; None is an empty cell. Cleaned for a terminal.
 
-    A terminal gets no control characters. Warns on stderr while old logs are being read. Returns exit code 0.
+    Warns on stderr while old logs are being read. Returns exit code 0.
     """
     import csv
 
@@ -91,7 +91,7 @@ def as_csv(rows: list[dict[str, Any]], answer: dict[str, Any]) -> int:
 
 
 def safe_cell(value: Any) -> Any:
-    """Spreadsheets take a cell that begins like a formula for one, and names come from logs."""
+    """Keeps spreadsheets from taking a cell for a formula: names come from logs."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return "'" + value if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value

@@ -1,6 +1,6 @@
-"""Turns as Parquet, one file for each day and machine: `DIR/day=2026-11-16/MACHINE-ID.parquet`.
+"""Turns as Parquet, a file for each day and machine: `DIR/day=2026-11-16/MACHINE-ID.parquet`.
 
-A file has a digest of its rows in its metadata, so an export rewrites only the days that changed. Uses pyarrow.
+Each file has a digest of its rows, so that an export rewrites only the days that changed. Uses pyarrow.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ except ImportError:
         f"install it with: {to_install(PARQUET)}; or use --format jsonl or csv",
     ) from None
 
-SCHEMA_VERSION = "2"  # of the columns: a file with fewer of them has a lower one
+SCHEMA_VERSION = "2"  # of the columns
 _ROWS_AT_ONCE = 20_000
 TYPES = {
     "text": arrow.string(),
@@ -51,10 +51,9 @@ _DAY = re.compile(r"day=(\d{4}-\d\d-\d\d)")
 
 
 def write_parquet(turns: Turns, folder: str) -> str:
-    """Brings this machine's files of the period up to date and returns a summary of what was done.
+    """Updates this machine's files of the period and returns a summary.
 
-    Writes the days that changed and removes those that have no turn any more. Days are those of UTC, so that the
-    files of all machines fit together.
+    Days are those of UTC, so that files of all machines fit together. Files of days without turns are removed.
     """
     if turns.machine_id is None:
         raise BurnctlError(
@@ -69,7 +68,7 @@ def write_parquet(turns: Turns, folder: str) -> str:
 
 
 class _Export:
-    """One export to a folder. It only touches files that are named by the id of this machine."""
+    """One export to a folder. It only touches files of this machine."""
 
     def __init__(self, turns: Turns, folder: str, machine_id: str) -> None:
         self._turns, self._folder = turns, folder
@@ -80,7 +79,7 @@ class _Export:
             "burnd.machine": machine_id,
             "burnd.filters": json.dumps(filters, sort_keys=True),
         }
-        self._digests: dict[str, str] = {}  # of the files that are there, by day
+        self._digests: dict[str, str] = {}  # of existing files, by day
 
     def run(self) -> str:
         self._look()
@@ -89,7 +88,7 @@ class _Export:
         for day, turns in groupby(self._turns, key=lambda turn: str(turn["ts"])[:10]):
             days.add(day)
             counts["written" if self._write(day, turns) else "unchanged"] += 1
-        # While old logs are unread, a day without turns may still get some.
+        # While old logs are unread, an empty day may still get turns.
         if not self._turns.is_partial:
             for day in self._digests.keys() - days:
                 if self._covers(day):
@@ -118,7 +117,7 @@ class _Export:
             self._digests[day] = facts.get("burnd.digest", "")
 
     def _write(self, day: str, turns: Iterable[dict[str, Any]]) -> bool:
-        """Writes a day's file, if its rows are not those of the file that is there. Returns whether it did."""
+        """Writes a day's file if its rows differ from those of the existing file. Returns whether it did."""
         path, part = self._path(day), beside_of(self._path(day))
         digest = hashlib.sha256(json.dumps(self._facts).encode())
         with contextlib.ExitStack() as stack:
@@ -126,7 +125,7 @@ class _Export:
             for rows in _batches(turns):
                 for row in rows:
                     digest.update(json.dumps(list(row.values())).encode())
-                # A larger day is written before all of it is known: rows in memory are bounded.
+                # A larger day is written as it is read, to bound memory.
                 if file is None and len(rows) < _ROWS_AT_ONCE and digest.hexdigest() == self._digests.get(day):
                     return False
                 if file is None:
@@ -144,7 +143,7 @@ class _Export:
         return True
 
     def _covers(self, day: str) -> bool:
-        """Whether the period has this day; it begins and ends at midnight."""
+        """Whether the period, which begins and ends at midnight, has this day."""
         since, until = self._turns.since, self._turns.until
         return (since is None or day >= since[:10]) and (until is None or day < until[:10])
 

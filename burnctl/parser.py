@@ -1,4 +1,4 @@
-"""The parser of one verb: argparse with our own errors, suggestions and help, the same on every Python."""
+"""The parser of a verb: argparse with our own errors, suggestions and help."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ _ALIKE = 0.7
 
 
 def parser_for(verb: str, module: ModuleType) -> Parser:
-    """The parser that `module` describes."""
     parser = Parser(prog=f"burnctl {verb}", description=module.HELP)
     parser.examples = getattr(module, "EXAMPLES", ())
     parser.wraps = getattr(module, "WRAPS", "")
@@ -27,25 +26,25 @@ def parser_for(verb: str, module: ModuleType) -> Parser:
 
 
 def _shown_choices(action: argparse.Action) -> list[str]:
-    """The choices of an argument; of actions only those that the help lists."""
+    """The choices of an argument; of subcommands those that the help lists."""
     if isinstance(action, argparse._SubParsersAction):
         return [choice.dest for choice in action._choices_actions]
     return [str(choice) for choice in action.choices or ()]
 
 
 def _unused_formatter(prog: str) -> argparse.HelpFormatter:
-    """argparse makes one for every argument; without a width each would import shutil to measure the terminal."""
+    """argparse makes one for every argument; without a width each would import shutil."""
     return argparse.HelpFormatter(prog, width=80)
 
 
 class Parser(argparse.ArgumentParser):
-    """An argparse parser whose errors raise UsageError and whose help is our own."""
+    """Raises UsageError for errors, and prints our own help."""
 
     examples: tuple[str, ...] = ()
-    wraps = ""  # the program whose own arguments go behind --
+    wraps = ""  # the program whose arguments go behind --
 
     def __init__(self, **facts: Any) -> None:
-        # A flag must be written out: an abbreviation that works today may mean two things tomorrow.
+        # no abbreviations: one that works today may be ambiguous tomorrow
         super().__init__(allow_abbrev=False, add_help=False, formatter_class=_unused_formatter, **facts)
         self.add_argument("-h", "--help", action="help", help="show this help")
 
@@ -85,7 +84,7 @@ class Parser(argparse.ArgumentParser):
         return options
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
-        """argparse's own hook for choices, so that a mistyped one gets a suggestion."""
+        """Overrides argparse, to add a suggestion."""
         if action.choices is None or value in action.choices:
             return
         from difflib import get_close_matches
@@ -112,7 +111,7 @@ class Parser(argparse.ArgumentParser):
         return UsageError(f"{self._path()}: no such option: {name}", hint)
 
 
-_WIDEST = 100  # longer lines of prose are hard to read
+_WIDEST = 100  # longer lines are hard to read
 
 
 def overview(width: int | None = None) -> str:
@@ -140,7 +139,7 @@ _MORE = (
 
 
 def help_of(parser: Parser, width: int | None = None) -> str:
-    """The help of one verb, or of one action of it."""
+    """The help of a verb, or of one of its actions."""
     from burnctl.render.screen import columns
 
     wide = width or min(columns(), _WIDEST)
@@ -164,7 +163,7 @@ def help_of(parser: Parser, width: int | None = None) -> str:
 
 
 def _by_kind(parser: Parser) -> tuple[list[argparse.Action], list[argparse.Action]]:
-    """The arguments without a flag, and the flags, that the help shows."""
+    """The arguments and the flags that the help shows."""
     actions = [
         a for a in parser._actions if a.help != argparse.SUPPRESS and not isinstance(a, argparse._SubParsersAction)
     ]
@@ -183,7 +182,7 @@ def _usage(parser: Parser, width: int) -> list[str]:
     words += [f"{chooser.metavar}" if chooser.required else f"[{chooser.metavar}]" for chooser in _choosers(parser)]
     head = f"usage: {parser.prog} "
     indent = " " * min(len(head), 24)
-    # Words of the usage line are kept whole: a flag and its value belong together.
+    # keep a flag and its value on one line
     glued = " ".join(word.replace(" ", "\0") for word in words)
     from textwrap import wrap
 

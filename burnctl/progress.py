@@ -1,4 +1,4 @@
-"""Progress at a terminal: the bar while old logs are read, a line while burnd or burnctl works; wiped at the end."""
+"""Progress at a terminal: a bar while old logs are read, a line while something works; both are wiped at the end."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _QUIET_S, _REFRESH_S, _BAR_REFRESH_S = 1.0, 0.5, 0.15
 
 
 def can_take_back() -> bool:
-    """Whether a line on stderr can be overwritten: only at a terminal that is not dumb."""
+    """Whether a line on stderr can be overwritten."""
     return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
 
 
 class ProgressLine:
-    """Given to the client: `with ProgressLine("looking") as client.progress: client.rebuild(index=True)`."""
+    """`with ProgressLine("looking") as client.progress: client.rebuild(index=True)`."""
 
     def __init__(self, what: str) -> None:
         self._what = what
@@ -47,16 +47,15 @@ class ProgressLine:
 
 
 class Waiting:
-    """`working ... 3 s` at a terminal while a command takes longer than a second; gone before its answer is printed.
+    """`working ... 3 s` at a terminal while a command takes longer than a second.
 
-    `with waiting.during("checking"): ...`, or `start` and `stop`, which everything that prints a screen calls.
+    `with waiting.during("checking"): ...`, or `start` and `stop`, which prints nothing more.
     """
 
     def __init__(self) -> None:
         self._end: Callable[[], None] | None = None
 
     def during(self, what: str) -> Waiting:
-        """Shows `what ... 3 s` while the block takes longer than a second."""
         self.start(what)
         return self
 
@@ -105,7 +104,7 @@ waiting = Waiting()
 def follow_backfill(client: Client, status: Status, *, color: bool, totals: bool = False) -> None:
     """Shows a bar until old logs are read, reading is blocked or `totals` are complete.
 
-    Ctrl-C ends the bar; burnd reads on.
+    Ctrl-C ends only the bar.
     """
     import time
 
@@ -136,7 +135,7 @@ def follow_backfill(client: Client, status: Status, *, color: bool, totals: bool
 
 
 def blocked(status: Mapping[str, Any]) -> str:
-    """Why logs cannot be read; empty if they can. Right after the start only the disk shows it: no source has tried."""
+    """Why logs cannot be read, or an empty text. Right after a start only the disk shows it."""
     disk, backfill = status.get("disk") or {}, status.get("backfill") or {}
     free, reserve = disk.get("free"), disk.get("reserve")
     if reason := backfill.get("blocked"):
@@ -156,7 +155,7 @@ def say_if_blocked(status: Status) -> None:
 def _backfill_bar(status: Status, backfill: BackfillBytes, *, color: bool) -> str:
     """`reading old logs ████▌      32%  12 of 40 files, 64.0 MB/s, 8 s left`, as wide as the terminal.
 
-    Before that, while totals are added up: `adding up totals ████▌      32%  160 MB of 500 MB`.
+    Before: `adding up totals ████▌      32%  160 MB of 500 MB`.
     """
     from burnctl.render.charts import bar
     from burnctl.render.numbers import duration, size

@@ -1,4 +1,4 @@
-"""Reads and writes JSON with C functions of CPython: the package `json` imports `re`, slower than all of burnctl."""
+"""JSON with C functions of CPython: the package `json` imports `re`, which takes longer than all of burnctl."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _refuse(value: object) -> object:
 
 
 def loads(text: bytes | str, object_hook: Callable[[dict[str, Any]], Any] | None = None) -> Any:
-    """The value of a JSON text, as `json.loads` reads it. Raises ValueError."""
+    """The value of a JSON text. Raises ValueError."""
     if _native is None:
         import json
 
@@ -48,7 +48,7 @@ def loads(text: bytes | str, object_hook: Callable[[dict[str, Any]], Any] | None
 
 
 class _ScannerSettings:
-    """The settings of the scanner: those of `json.loads`."""
+    """The settings of `json.loads`."""
 
     strict = True
     object_pairs_hook = None

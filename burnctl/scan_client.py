@@ -19,12 +19,11 @@ if TYPE_CHECKING:
 
 
 class ScanClient(Client):
-    """A client whose requests are answered without a daemon, by one pass over the logs. Only totals can be."""
+    """A client answered without a daemon, by one pass over the logs; only for totals."""
 
     _scan: subprocess.Popen[bytes] | None = None
 
     def close(self) -> None:
-        """Ends the pass."""
         if self._scan is not None:
             self._scan.communicate()
             self._scan = None

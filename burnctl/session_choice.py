@@ -1,4 +1,4 @@
-"""Finds the session that a person means: by the start of its id, a part of its title, the folder, or its cost."""
+"""Finds a session by the start of its id, a part of its title, the folder, or its cost."""
 
 from __future__ import annotations
 
@@ -20,8 +20,6 @@ _LISTED = 5
 
 
 class SessionFlags(Params):
-    """Flags of commands about one session."""
-
     session: str | None = param(
         default=None,
         help="the start of an id or a part of a title; by default the last session of this folder, else the last one",
@@ -33,13 +31,13 @@ class SessionFlags(Params):
 
 
 def add_session(parser: argparse.ArgumentParser) -> None:
-    """The arguments that choose one session; `chosen_session` reads them."""
+    """Adds the arguments that choose one session, for `chosen_session`."""
     flags.place(parser, SessionFlags, "session", nargs="?")
     flags.add(parser.add_mutually_exclusive_group(), SessionFlags)
 
 
 def chosen_session(client: Client, given: argparse.Namespace) -> str:
-    """The id of the session that the arguments of `add_session` name. Raises BurnctlError for an unknown one."""
+    """The id of the chosen session. Raises BurnctlError for an unknown one."""
     if given.session is not None:
         if given.last or given.costliest:
             from burnctl.errors import UsageError
@@ -58,7 +56,7 @@ def chosen_session(client: Client, given: argparse.Namespace) -> str:
 
 
 def find_session(client: Client, given: str) -> str:
-    """The id of the session whose id begins so, or else of the only one with this in its title."""
+    """The id that begins so, or else of the only session with this in its title."""
     try:
         return str(client.sessions_meta(given)["sessionId"])
     except Failed as error:
@@ -88,7 +86,7 @@ def find_session(client: Client, given: str) -> str:
 def whole_id(client: Client, given: str | None, unknown: Callable[[str], None] | None = None) -> str | None:
     """The id that begins so. Raises Failed if several do.
 
-    One that burnd does not have yet is returned as it is, and passed to `unknown`.
+    An unknown one is returned as it is, and passed to `unknown`.
     """
     if not given:
         return given
@@ -103,7 +101,7 @@ def whole_id(client: Client, given: str | None, unknown: Callable[[str], None] |
 
 
 def _last(client: Client, project: str | None) -> list[SessionRow]:
-    """The sessions that were active last, without those that another session started."""
+    """The last active sessions, without those that another session started."""
     try:
         sessions = client.sessions_list(project=project, limit=20)["sessions"]
     except Failed as error:
@@ -123,7 +121,7 @@ def _folder() -> str | None:
 
 
 def _titled(client: Client) -> Iterator[SessionRow]:
-    """The sessions with a title, those that were active last first."""
+    """The sessions with this in their title, the last active first."""
     place = None
     for _ in range(_PAGES):
         page = client.sessions_list(limit=_PAGE, next=place)

@@ -1,8 +1,7 @@
-"""Stamps as burnctl makes them: from words, flags or lines of JSON, with an error for an invalid one.
+"""Makes stamps from words, flags or lines of JSON, with an error for an invalid one.
 
-A stamp is made in the ledger's own form, `{"v":1,"kind":"stamp","ts","selector","enrichment"}`, with `removes` if it
-removes keys. Its time is set here: so that one sent to the daemon and spooled as well, because no answer came, is the
-very same stamp twice.
+A stamp has the ledger's own form, `{"v":1,"kind":"stamp","ts","selector","enrichment"}`, with `removes` if it removes
+keys. Its time is set here, so that a stamp both sent and spooled is recorded once.
 """
 
 from __future__ import annotations
@@ -19,16 +18,16 @@ if TYPE_CHECKING:
     from typing import Any
 
 EARLIEST, LATEST = "0001-01-01T00:00:00.000Z", "9999-12-31T23:59:59.999Z"
-MOST_BYTES = protocol.REQUEST_BYTES // 4  # of one stamp; a request must hold at least one
+MOST_BYTES = protocol.REQUEST_BYTES // 4  # of one stamp; a request must fit at least one
 _OF_A_LINE = {"v", "kind", "ts", "selector", "sessionId", "messageId", "range", "enrichment", "removes"}
 
 
 class BadStamp(UsageError, ValueError):
-    """Raised for an invalid stamp."""
+    pass
 
 
 def now_iso(later_s: float = 0) -> str:
-    """The time `later_s` seconds from now in the ledger's form, `2026-11-16T00:14:05.445Z`."""
+    """The time `later_s` seconds from now, `2026-11-16T00:14:05.445Z`."""
     seconds, rest = divmod(time.time_ns() // 1_000_000 + int(later_s * 1000), 1000)
     return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds))}.{rest:03d}Z"
 
@@ -58,7 +57,7 @@ def made(
 def selector_of(
     session: str | None = None, message: str | None = None, from_ts: str | None = None, to_ts: str | None = None
 ) -> dict[str, Any]:
-    """Which turns: of a session, of a session within a time, or one message. Raises BadStamp."""
+    """A session, a session within a time, or one message. Raises BadStamp."""
     if (session is None) == (message is None):
         raise BadStamp("a tag needs a session or a message", "add --session ID or --message ID, one of them")
     _text(session if message is None else message, "the id")
@@ -111,7 +110,6 @@ def from_lines(lines: Iterable[bytes]) -> list[dict[str, Any]]:
 
 
 def from_objects(said: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The same for objects that are not lines yet."""
     return [_from_object(stamp) for stamp in said]
 
 
@@ -123,7 +121,7 @@ def _json(line: bytes) -> Any:
 
 
 def _from_object(said: Any) -> dict[str, Any]:
-    """One stamp: with `selector` or a bare `sessionId`/`messageId`/`range`, with `enrichment` or with flat keys."""
+    """From `selector` or a bare `sessionId`/`messageId`/`range`, and `enrichment` or flat keys."""
     if not isinstance(said, dict):
         raise BadStamp("is not an object")
     if said.get("v", 1) != 1 or said.get("kind", "stamp") != "stamp":
@@ -177,7 +175,7 @@ def _text(value: Any, what: str) -> None:
 
 
 def _encodable(value: str, what: str) -> None:
-    """A word of the command line that is no UTF-8 arrives as lone surrogates, which no ledger can hold."""
+    """Rejects arguments that are no UTF-8, which arrive as lone surrogates."""
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -185,7 +183,7 @@ def _encodable(value: str, what: str) -> None:
 
 
 def _time(value: Any) -> str:
-    """An ISO time in the ledger's form; one without a zone is UTC."""
+    """An ISO time in the ledger's form; without a zone it is UTC."""
     from datetime import UTC, datetime
 
     try:

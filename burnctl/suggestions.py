@@ -1,4 +1,4 @@
-"""Hints for mistyped names: the command that does it, or the session whose id is nearest."""
+"""Hints for mistyped commands and session ids."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-# Words that people type for something that has another name here, by the hint that answers them.
+# Words that people type for other commands, with their hints.
 _OTHER_WORDS = {
     word: hint
     for words, hint in (
@@ -65,13 +65,13 @@ _OTHER_WORDS = {
     )
     for word in words.split()
 }
-_ALIKE, _COMMAND_ALIKE = 0.6, 0.75  # a wrong guess is worse than none
+_ALIKE, _COMMAND_ALIKE = 0.6, 0.75  # no guess is better than a wrong one
 _ANSWER_S = 2.0
-_LOOKED_AT = 200  # the newest: an older one would hardly be typed by hand
+_LOOKED_AT = 200  # the newest: older ids are hardly typed by hand
 
 
 def command(typed: str, verbs: Iterable[str]) -> str:
-    """A hint for a word that is no command: the command that does it, a similar one, or the help."""
+    """The command that does it, a similar one, or the help."""
     names = list(verbs)
     if hint := _OTHER_WORDS.get(typed.lower()):
         return hint
@@ -83,7 +83,7 @@ def command(typed: str, verbs: Iterable[str]) -> str:
 
 
 def session(typed: str) -> str | None:
-    """The session whose id is most similar: enough of its id to type, its title and its age."""
+    """The most similar session: its id, title and age."""
     import time
 
     from burnctl.client import Client
@@ -97,7 +97,7 @@ def session(typed: str) -> str | None:
             sessions = client.sessions_list(limit=_LOOKED_AT)["sessions"]
     except BurnctlError:
         return None
-    fronts = {one["sessionId"][: len(typed)]: one for one in reversed(sessions)}  # of those alike, the newest
+    fronts = {one["sessionId"][: len(typed)]: one for one in reversed(sessions)}  # the newest of similar ones
     near = get_close_matches(typed, list(fronts), 1, _ALIKE)
     if not near:
         return None

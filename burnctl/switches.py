@@ -1,4 +1,4 @@
-"""Reads a command line with one switch or none, as most are, without argparse, which takes longer than the rest."""
+"""Reads a command line with one switch or none without argparse, which takes longer than the rest."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ if TYPE_CHECKING:
 
 
 class Options:
-    """The values of flags, as argparse's Namespace has them."""
+    """As argparse's Namespace."""
 
     def __init__(self, values: dict[str, Any]) -> None:
         self.__dict__.update(values)
 
 
 def options_of(verb: str, module: ModuleType, arguments: Sequence[str]) -> Options | None:
-    """The options of a verb; None if argparse has to read them, or to report an error in them."""
+    """The options of a verb; None if argparse has to read them or report an error."""
     if len(arguments) > 1:
         return None
     switches = Switches(f"burnctl {verb}")
@@ -34,7 +34,7 @@ def options_of(verb: str, module: ModuleType, arguments: Sequence[str]) -> Optio
 
 
 class _NeedsParser(Exception):
-    """Raised for a required argument or an action, which only argparse reads."""
+    """Raised for what only argparse reads: a required argument or an action."""
 
 
 class _Argument:
@@ -44,7 +44,7 @@ class _Argument:
 
 
 class Switches:
-    """Takes declarations of arguments as a parser does, and records defaults and the flags without a value."""
+    """Takes declarations as a parser does, and records defaults and switches."""
 
     def __init__(self, prog: str) -> None:
         self.prog = prog

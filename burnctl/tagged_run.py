@@ -1,4 +1,4 @@
-"""Runs of a harness whose session is tagged: a claim on the session, wrapper options, the line at the end."""
+"""Runs a harness with its session tagged: claims the session, reads wrapper options, prints a line at the end."""
 
 from __future__ import annotations
 
@@ -22,8 +22,6 @@ _SOURCES = {product.program: product.source for product in PRODUCTS}
 
 
 class WrapperFlags(Params):
-    """Flags of `claude` and `run`."""
-
     tag: list[str] = param(default=[], help="a tag; may be given again", kind="tags", metavar="KEY=VALUE")
     quiet: bool = param(default=False, help="do not print at the end what the session cost")
     arguments: list[str] = param(
@@ -33,7 +31,7 @@ class WrapperFlags(Params):
 
 
 class Claim:
-    """A file in the spool that claims the next session in a folder; `close` writes when the run has ended."""
+    """A file in the spool that claims the next session in a folder."""
 
     def __init__(
         self, folder: str, program: str, tags: dict[str, str], mode: str | None, roots: Sequence[str] = ()
@@ -55,13 +53,13 @@ class Claim:
             self._record["roots"] = list(roots)
 
     def open(self) -> None:
-        """Makes the claim durable. Raises NotSpooled: the harness must not be started then."""
+        """Makes the claim durable. Raises NotSpooled; then the harness must not be started."""
         delivery.spool_as(self._home, self.name, self._record)
 
     def close(self, session_id: str | None = None, *, grace_s: float = 0) -> None:
-        """Ends the claim `grace_s` seconds from now, or assigns it to a session whose id is known by now.
+        """Ends the claim after `grace_s` seconds, or assigns it to a session.
 
-        A claim that is never closed expires after a week.
+        An open claim expires after a week.
         """
         end = {"sessionId": session_id} if session_id is not None else {"toTs": stamp_record.now_iso(grace_s)}
         try:
@@ -75,7 +73,7 @@ _NONE_TAKEN = "no new session began in this folder; one that is found later will
 
 
 def tell_session(session: str, *, quiet: bool) -> None:
-    """Has the session's last turns recorded and prints its line, within seconds; nothing where the daemon is down."""
+    """Has the session's last turns recorded and prints its line; nothing if the daemon is down."""
     with _patience() as ask:
         ask("flush", session=session)
         if not quiet:
@@ -83,9 +81,9 @@ def tell_session(session: str, *, quiet: bool) -> None:
 
 
 def tell_claimed(claim: str, *, quiet: bool) -> None:
-    """The same for the session that a claim took, or that it took none."""
+    """The same for the session of a claim, or says that there was none."""
     with _patience() as ask:
-        ask("flush", session=claim)  # reads the logs, without settling open turns of other sessions
+        ask("flush", session=claim)  # reads logs without settling other sessions' turns
         session_id = ask("spool", claim=claim)["claims"][0]["sessionId"]
         if session_id is not None:
             ask("flush", session=session_id)
@@ -95,7 +93,7 @@ def tell_claimed(claim: str, *, quiet: bool) -> None:
 
 @contextlib.contextmanager
 def _patience() -> Iterator[Callable[..., dict[str, Any]]]:
-    """Questions to the daemon that all together take seconds at most. No answer, or Ctrl-C, ends them silently."""
+    """Sends requests that together take seconds at most. No answer, or Ctrl-C, ends them silently."""
     deadline = time.monotonic() + WAIT_S
     try:
         with Client(timeout=WAIT_S) as client:
@@ -121,7 +119,7 @@ def line(session: str, answer: Mapping[str, Any]) -> str:
 
 
 def say(text: str) -> None:
-    """A line on stderr, which may be gone with its terminal."""
+    """Prints to stderr, which may be closed."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
         print(f"burnctl: {text}", file=sys.stderr, flush=True)
 
@@ -130,12 +128,12 @@ _MODES = ("full", "hash-only", "off")
 
 
 def after_dashes(words: Sequence[str]) -> list[str]:
-    """The other program's words; the first `--` is ours, any other is its own."""
+    """The other program's arguments, without the first `--`."""
     return list(words[1:] if words[:1] == ["--"] else words)
 
 
 def content_mode(env: Mapping[str, str]) -> str | None:
-    """What `RELAYBURN_CONTENT_STORE` asks for; None where it asks for nothing. Raises UsageError."""
+    """The mode in `RELAYBURN_CONTENT_STORE`, or None. Raises UsageError."""
     mode = env.get("RELAYBURN_CONTENT_STORE") or None
     if mode is not None and mode not in _MODES:
         raise UsageError(f"RELAYBURN_CONTENT_STORE is {mode!r}", f"it may be {', '.join(_MODES)}")

@@ -1,4 +1,4 @@
-"""The first minute: the overview and the next commands, or the demo if there are no logs yet."""
+"""The first minute: the overview and the next commands, or the demo without logs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PRICES = "Costs are at API list prices. With a subscription, set it once: {} co
 
 
 def welcome(client: Client) -> None:
-    """Shows the overview and what to ask next; without any usage, where burnd looks and the demo."""
+    """Shows the overview and the next commands; without usage, where burnd looks and the demo."""
     status = client.status()
     backfill = status.get("backfill")
     is_blocked = bool(backfill and backfill.get("blocked"))
@@ -65,7 +65,7 @@ def _print_next(client: Client) -> None:
 
 
 def program_name() -> str:
-    """What to type for burnctl: its path if the shell would not find it by name."""
+    """`burnctl`, or its path if the shell would not find it."""
     if shutil.which("burnctl"):
         return "burnctl"
     beside = os.path.join(os.path.dirname(sys.executable), "burnctl")

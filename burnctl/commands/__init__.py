@@ -1,10 +1,7 @@
-"""The verbs of burnctl: one line each, so that help and completions need to import none of them.
+"""The verbs of burnctl, one line each, so that help and completions import none of them.
 
-A verb is the module of its name beside this file, unless it shares one (`_MODULES`), with
-    HELP: str                                   what it does, in a sentence or a few
-    EXAMPLES: tuple[str, ...]                   command lines to show in its help (optional)
-    add_arguments(parser) -> None               its flags, on an argparse parser
-    run(options) -> int                         does it; returns the exit code
+A verb is the module of its name, unless `_MODULES` names another, with `HELP`, `EXAMPLES` (optional),
+`add_arguments(parser)` and `run(options)`, which returns the exit code.
 """
 
 from __future__ import annotations
@@ -18,7 +15,7 @@ MONEY, REASONS, SESSIONS, STAMPS, DAEMON, SETTINGS = (
     "Settings and upkeep",
 )
 
-# In the order in which help shows them.
+# In the order of the help.
 _TABLE = (
     ("overview", MONEY, "the last 30 days at a glance; the same as burnctl alone"),
     ("today", MONEY, "the overview of today, hour by hour"),
@@ -77,7 +74,7 @@ _TABLE = (
 
 VERBS = {verb: (group, line) for verb, group, line in _TABLE}
 
-# Verbs that share a module, which finds its verb at the end of `parser.prog`.
+# Verbs that share a module find their name at the end of `parser.prog`.
 _MODULES = {
     "blocks": "limits",
     "by-tool": "hotspots",
@@ -93,7 +90,7 @@ def module_of(verb: str) -> str:
 
 
 def present() -> dict[str, tuple[str, str]]:
-    """The verbs whose module is here, in a folder or in a zip file: name to (group, one line)."""
+    """Each verb whose module is installed, with its group and line."""
     from pkgutil import iter_modules
 
     here = {module.name for module in iter_modules(__path__)}

@@ -1,4 +1,4 @@
-"""`burnctl claude`: runs Claude Code with its session tagged and announced before the first line is written."""
+"""`burnctl claude`: runs Claude Code with its session announced and tagged before the first line is logged."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from burnctl.errors import BurnctlError
 from burnctl.tagged_run import Claim, WrapperFlags
 from burnd.harness.claude_code.product import PRODUCT, live_sessions
 
-_RUN = "BURNCTL_RUN"  # environment variable that marks the processes of this run
-_BACKGROUND_S = 5.0  # how long a session in the background may take to appear in the registry
-_LATE_S = 60.0  # how long after that its log may still appear
+_RUN = "BURNCTL_RUN"  # marks the processes of this run
+_BACKGROUND_S = 5.0  # seconds until a background session appears in the registry
+_LATE_S = 60.0  # seconds until its log appears
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -60,13 +60,11 @@ def run(options: argparse.Namespace) -> int:
 
 
 class Wrapped:
-    """One run of Claude Code, announced and tagged."""
-
     def __init__(self, session: Session, tags: dict[str, str], mode: str | None, *, quiet: bool) -> None:
         self._session, self._tags, self._mode, self._quiet = session, tags, mode, quiet
         self._begun_at = stamp_record.now_iso()
         self._config = claude_session.config_folder()
-        self._known: set[str] = set()  # sessions of this run that were announced, or were there before it
+        self._known: set[str] = set()  # announced, or older than this run
         self._mark = os.environ[_RUN] = os.urandom(8).hex()
 
     def run(self, program: str, arguments: Sequence[str]) -> int:
@@ -81,14 +79,14 @@ class Wrapped:
         try:
             session_id = self._session.id or self._find(before, expected)
         except BurnctlError as error:
-            tagged_run.say(str(error))  # what it did is done; its exit code is not ours to change
+            tagged_run.say(str(error))  # the run is over: keep its exit code
             return ended.code
         if session_id is not None and not ended.was_told_to_stop:
             tagged_run.tell_session(session_id, quiet=self._quiet)
         return ended.code
 
     def run_in_background(self, program: str, arguments: Sequence[str]) -> int:
-        """Runs `claude --bg`, which starts a session in the background, with a new id, and exits."""
+        """Runs `claude --bg`, which starts a session with a new id and exits."""
         folder = os.getcwd()
         roots = [self._config] if os.environ.get("CLAUDE_CONFIG_DIR") else []
         claim = Claim(folder, PRODUCT.program, self._tags, self._mode, roots)
@@ -103,7 +101,7 @@ class Wrapped:
         return ended.code
 
     def _begun(self, before: set[str], folder: str) -> str | None:
-        """The session that started in the background; None if it does not appear in time, or several do."""
+        """The session that started in the background; None unless there is exactly one."""
         deadline = time.monotonic() + _BACKGROUND_S
         while True:
             live = live_sessions(self._config)
@@ -118,14 +116,13 @@ class Wrapped:
             time.sleep(0.1)
 
     def _run(self, program: str, arguments: Sequence[str]) -> foreground.Ended:
-        """Runs the program and announces each session it starts, if there is a content mode or a folder to announce."""
         if self._session.id is not None:
             self._known.add(self._session.id)
         is_watched = self._mode is not None or bool(os.environ.get("CLAUDE_CONFIG_DIR"))
         return foreground.run(program, arguments, self._announce_others if is_watched else None)
 
     def _announce_others(self, child: int) -> None:
-        """Announces sessions that a process switched to by /clear or /branch, as its registry entry shows."""
+        """Announces sessions that a process switched to by /clear or /branch, from its registry entry."""
         for pid, live in live_sessions(self._config).items():
             if live.id not in self._known and (pid == child or self._is_ours(pid)):
                 self._known.add(live.id)
@@ -136,7 +133,7 @@ class Wrapped:
                     tagged_run.say(str(error))
 
     def _is_ours(self, pid: int) -> bool:
-        """Whether a process has the mark of this run in its environment. Always False without /proc."""
+        """True if the process has this run's mark in its environment; False without /proc."""
         try:
             with open(f"/proc/{pid}/environ", "rb") as file:
                 return f"{_RUN}={self._mark}".encode() in file.read().split(b"\0")
@@ -144,7 +141,7 @@ class Wrapped:
             return False
 
     def _expect(self, before: claude_session.Look) -> str | None:
-        """The session that `--continue` should resume, announced before it starts."""
+        """Announces the session that `--continue` should resume."""
         expected = claude_session.newest(before) if self._session.kind == CONTINUED else None
         if expected is not None:
             with Client(timeout=delivery.ANSWER_S) as client:
@@ -152,7 +149,7 @@ class Wrapped:
         return expected
 
     def _find(self, before: claude_session.Look, expected: str | None) -> str | None:
-        """The session that was gone on with, known by what was written; tagged when it is found."""
+        """The resumed session, found by what was written; tags it if it is not the expected one."""
         session_id = claude_session.written_to(before, self._look(), expected)
         if session_id is None and self._tags:
             tagged_run.say("nothing was tagged: the session of this run is unknown")
@@ -164,20 +161,19 @@ class Wrapped:
         return session_id
 
     def _tell(self, session_id: str) -> None:
-        """Announces and tags a session. What cannot be kept stops us here, before it starts."""
+        """Announces and tags a session. An error here stops us before Claude Code starts."""
         with Client(timeout=delivery.ANSWER_S) as client:
             receipt = delivery.announcement(client, self._wishes(session_id), self._begun_at)
             self._stamp(client, session_id, 0 if receipt.spooled else delivery.ANSWER_S)
 
     def _stamp(self, client: Client, session_id: str, timeout: float = delivery.ANSWER_S) -> None:
-        """Tags all of a new session; of an older one only what comes from now on."""
+        """Tags all of a new session, and the rest of an older one."""
         if self._tags:
             since = self._begun_at if self._session.kind in (RESUMED, CONTINUED, PICKED) else None
             stamp = stamp_record.made(stamp_record.selector_of(session_id, from_ts=since), self._tags, self._begun_at)
             delivery.stamps(client, [stamp], timeout)
 
     def _wishes(self, session_id: str) -> dict[str, Any]:
-        """Whose session it is, and what holds for it that the daemon cannot know."""
         wishes: dict[str, Any] = {"sessionId": session_id, "source": PRODUCT.source}
         if self._mode is not None:
             wishes["contentMode"] = self._mode

@@ -1,4 +1,4 @@
-"""`burnctl compare`: models, harnesses or tags side by side on the same kinds of work."""
+"""`burnctl compare`: models, harnesses or tags side by side on the same work."""
 
 from __future__ import annotations
 
@@ -53,7 +53,6 @@ def run(options: argparse.Namespace) -> int:
 
 
 def drawn(answer: dict[str, Any], screen: Screen) -> str:
-    """The comparison as text; empty if no request matches."""
     cells = [cell for cell in answer["cells"] if not cell["noData"]]
     if not cells:
         return ""
@@ -66,7 +65,7 @@ def drawn(answer: dict[str, Any], screen: Screen) -> str:
 
 
 def _table(answer: dict[str, Any], cells: list[dict[str, Any]], screen: Screen) -> str:
-    """The rows of all activities, then those of each activity, the costliest first."""
+    """The rows of all activities, then those of each, the costliest first."""
     overall = {row["key"]: row for row in answer.get("overall") or []}
     columns = [
         Column("activity", least=8),
@@ -132,7 +131,7 @@ def _row(title: str, name: str, cell: Mapping[str, Any]) -> list[object]:
 
 
 def _only_one(answer: dict[str, Any], cells: list[dict[str, Any]], screen: Screen) -> str:
-    """One line for the activities of the table that only one model has data for."""
+    """The activities in which only one model has data."""
     if len(answer["models"]) == 1:
         name = _name(answer["models"][0], answer["by"])
         return screen.paragraph(f"only {name} has data: there is nothing to compare it with")
@@ -170,7 +169,6 @@ def _what_if(figures: dict[str, Any]) -> str:
 
 
 def _name(model: str | None, by: str) -> str:
-    """The short name of a model, harness or pull request; a version or a tag's value as it is."""
     if model is None:
         return _NONE.get(by, "(untagged)")
     if by == "model":

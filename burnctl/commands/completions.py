@@ -1,4 +1,4 @@
-"""`burnctl completions`: scripts for shells, and the candidates they ask for: verbs, flags, choices, recorded names."""
+"""`burnctl completions`: scripts for shells, and the candidates they ask for."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ EXAMPLES = (
     "burnctl completions --install          # for the shell in $SHELL",
 )
 
-# Names from logs need quoting: zsh and fish do it themselves, for bash burnctl does it.
+# zsh and fish quote names themselves; for bash burnctl does.
 _BASH = r"""# bash completions of burnctl; use with: source <(burnctl completions bash)
 _burnctl() {
     local reply
@@ -68,7 +68,7 @@ complete -c burnctl -n __burnctl_has_none -F
 _SCRIPTS = {"bash": _BASH, "zsh": _ZSH, "fish": _FISH}
 
 
-# Where each shell looks for completions of a user, below the folder of a variable or else of the home.
+# Where each shell looks, below the folder of a variable or else of the home.
 _PLACES = {
     "bash": ("XDG_DATA_HOME", ".local/share", "bash-completion/completions/burnctl"),
     "zsh": ("XDG_DATA_HOME", ".local/share", "zsh/site-functions/_burnctl"),
@@ -88,9 +88,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for shell in _SCRIPTS:
         script = shells.add_parser(shell, help=f"the script for {shell}", description=f"prints the script for {shell}")
         flags.add(script, CompletionsFlags, only=("install",))
-        # --install may be before the shell too: its absence behind the shell must not undo that.
+        # Without this, the default behind the shell would undo an --install before it.
         script._option_string_actions["--install"].default = argparse.SUPPRESS
-    # For the scripts: one candidate a line, a tab and its description. For bash, only the quoted candidate.
+    # Called by the scripts: prints a candidate, a tab and its description; for bash the quoted candidate alone.
     words = shells.add_parser("words")
     flags.add(words, CompletionsFlags, only=("bash",))
     flags.place(words, CompletionsFlags, "word", nargs="*")
@@ -140,14 +140,14 @@ def _install(shell: str) -> int:
     return 0
 
 
-Candidate = tuple[str, str]  # what to put there, and a word about it
+Candidate = tuple[str, str]  # and its description
 
-ANSWER_S = 0.4  # a person has pressed Tab and waits
+ANSWER_S = 0.4  # a person waits
 _MOST_SESSIONS, _MOST_STAMPS = 200, 1000
 
 
 def candidates(words: Sequence[str]) -> list[Candidate]:
-    """For the words after `burnctl`, the last of which is being typed (and may be empty)."""
+    """Candidates for the last of the words after `burnctl`, which may be empty."""
     *before, typed = words or [""]
     if not before:
         names = [(verb, line) for verb, (_, line) in present().items()] + [("help", "explain a command")]
@@ -161,8 +161,8 @@ def candidates(words: Sequence[str]) -> list[Candidate]:
 def bash_candidates(words: Sequence[str], breaks: str) -> list[str]:
     """Quoted candidates for bash. `words` are COMP_WORDS after `burnctl`, `breaks` is COMP_WORDBREAKS.
 
-    bash splits words at some characters (`=`, `:`, `@`). The parts are joined here, and candidates begin after the last
-    split, because bash replaces only what follows it. After an opening quote it replaces the whole word.
+    bash splits words at `=`, `:` and `@` and replaces only what follows the last split, or the whole word after an
+    opening quote.
     """
     *before, typed = _joined(words, set(breaks) - set(" \t\n'\""))
     start = typed[:1] if typed[:1] in ("'", '"') else ""
@@ -196,7 +196,7 @@ def _joined(words: Sequence[str], breaks: set[str]) -> list[str]:
 
 
 def _unquoted(word: str) -> str | None:
-    """A word without its opening quote and escapes. None if it has other quotes, or something that bash expands."""
+    """A word without its opening quote and escapes; None if it has other quotes or an expansion."""
     quote = word[:1] if word[:1] in ("'", '"') else ""
     plain: list[str] = []
     chars = iter(word[len(quote) :])
@@ -216,17 +216,16 @@ def _is_escaped(word: str, at: int) -> bool:
 
 
 def _escaped(text: str) -> str:
-    """The text with a backslash before every character that may be special in bash."""
     return "".join(char if char.isalnum() or char in "_-./:=@%+," or ord(char) > 127 else f"\\{char}" for char in text)
 
 
 def _within(quote: str, text: str) -> str:
-    """The text escaped for an open quote. bash adds the closing quote, unless the text already ends with one."""
+    """The text escaped for an open quote; bash adds the closing one unless the text ends with it."""
     if quote == "'":
         escaped = text.replace("'", "'\\''")
         return escaped[:-1] if text.endswith("'") else escaped
     escaped = "".join(f"\\{char}" if char in '$`"\\' else char for char in text)
-    escaped = escaped.replace("!", "\"'!'\"")  # in double quotes a backslash would stay before it
+    escaped = escaped.replace("!", "\"'!'\"")  # a backslash before it would stay
     return f'{escaped}"' if escaped.endswith('"') else escaped
 
 
@@ -235,7 +234,7 @@ def _of_verb(verb: str, before: Sequence[str], typed: str) -> list[Candidate]:
     from burnctl.parser import parser_for
 
     if "--" in before:
-        return []  # what follows is another program's
+        return []  # another program's words
     try:
         parser = parser_for(verb, load(verb))
     except BurnctlError:
@@ -272,7 +271,6 @@ def _of_parser(parser: Parser, before: Sequence[str], typed: str) -> list[Candid
 
 
 def _values(action: argparse.Action, typed: str) -> list[Candidate]:
-    """What an argument may be: its choices, or the names of its kind that are recorded."""
     if isinstance(action, argparse._SubParsersAction):
         return [(choice.dest, _line(choice.help)) for choice in action._choices_actions]
     one: Param | None = getattr(action, "param", None)
@@ -318,7 +316,7 @@ def _sessions() -> list[Candidate]:
 
 
 def _rows(by: str) -> list[Candidate]:
-    """The models, projects, agents, ... there are, those that cost most first."""
+    """Recorded models, projects, agents, ..., the costliest first."""
     from burnctl.client import Client
     from burnctl.render.numbers import number
 
@@ -353,8 +351,7 @@ def _settings(typed: str) -> list[Candidate]:
 
 
 def _insertable(found: Sequence[tuple[object, str]]) -> list[Candidate]:
-    """Leaves out names that cannot be inserted: empty ones, those with control or invisible characters, and those with
-    a leading dash, which would be read as flags."""
+    """Leaves out names that are empty, unprintable, or would be read as flags."""
     from burnctl.render.text import clean
 
     return [

@@ -1,4 +1,4 @@
-"""`burnctl config`: makes, shows and changes burnd's settings, by handing over to burnd, which alone knows them."""
+"""`burnctl config`: creates, shows and changes the settings by calling `burnd`, which checks them."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _get(options: argparse.Namespace) -> int:
-    """Prints a setting by its whole name, or by the last part of it."""
+    """Prints a setting by its whole name or the last part of it."""
     answer = ask_burnd("show")
     settings = [one for one in answer["settings"] if f".{one['key']}".endswith(f".{options.key}")]
     if len(settings) != 1:
@@ -135,7 +135,7 @@ def _tell_stale(settings: list[dict[str, Any]]) -> None:
 
 
 def _running() -> dict[str, Any] | None:
-    """The settings of the running daemon; None if it does not run or answer."""
+    """The settings of the running daemon, or None."""
     try:
         with Client(timeout=2) as client:
             answer = client.config_show()
@@ -146,7 +146,7 @@ def _running() -> dict[str, Any] | None:
 
 
 def _toml(value: Any) -> str:
-    """The value as TOML: JSON writes text, numbers, true and lists the same way."""
+    """The value as TOML, which writes these types as JSON does."""
     import json
 
     return json.dumps(value, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""`burnctl content`: prunes what is kept of conversations."""
+"""`burnctl content`: prunes stored conversations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`burnctl demo`: three screens on made-up sessions: the overview, why, waste."""
+"""`burnctl demo`: overview, why and waste on made-up sessions."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ HELP = (
 )
 EXAMPLES = ("burnctl demo", "burnctl demo --keep")
 _SCREENS = (("",), ("why", "--costliest"), ("waste",))
-_RUNNING_S = 150.0  # ago the running session began
-_FINDABLE_S = 1.0  # the search index follows the ledger by a moment
+_RUNNING_S = 150.0  # age of the running session
+_FINDABLE_S = 1.0  # seconds for the search index to catch up
 
 
 class DemoFlags(Params):
@@ -67,7 +67,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _tour(flags: list[str]) -> None:
-    """The screens one after the other; at a terminal a key leads to the next, q or Ctrl-C ends."""
+    """Shows the screens; at a terminal a key leads to the next, q or Ctrl-C ends."""
     from burnctl.welcome import show
 
     for n, (verb, *arguments) in enumerate(_SCREENS):
@@ -100,7 +100,7 @@ def _goes_on(place: str) -> bool:
 
 
 def _clean_up_on_signals() -> None:
-    """A killed demo, or a closed terminal, must not leave its daemon behind."""
+    """Stops the daemon also if the demo is killed or its terminal closed."""
 
     def leave(number: int, _frame: object) -> None:
         raise SystemExit(128 + number)

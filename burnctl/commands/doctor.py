@@ -97,12 +97,12 @@ def _settings() -> dict[str, Any] | BurnctlError:
 
 
 def _values(settings: Any) -> dict[str, Any]:
-    """Every setting's value by its key; none where the settings cannot be read."""
+    """Each setting's value by its key; empty if the settings cannot be read."""
     return {s["key"]: s["value"] for s in settings["settings"]} if isinstance(settings, dict) else {}
 
 
 def _reserve(status: Mapping[str, Any] | None, settings: Any) -> int:
-    """The bytes of disk that burnd leaves free: by its own word, else by the settings."""
+    """The disk space that burnd leaves free."""
     reserve = (status or {}).get("disk", {}).get("reserve")
     if reserve is None:
         reserve = _values(settings).get("disk.reserve")

@@ -13,7 +13,7 @@ HELP = "stops burnd and waits until it is gone. Nothing is lost: logs written me
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """It has no flags."""
+    pass
 
 
 def run(_options: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""`burnctl explain`: how a kind of avoidable spending is found, what its cost includes, and what to do about it."""
+"""`burnctl explain`: how a kind of avoidable spending is found, what it costs, and what to do."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
 
 class Kind:
-    """A kind of finding: its title, its proof, what its cost includes, advice, a line to paste and where to."""
-
     __slots__ = ("advice", "cost", "line", "place", "proof", "title")
 
     def __init__(self, title: str, proof: str, cost: str, advice: str, place: str, line: str) -> None:

@@ -1,6 +1,6 @@
-"""`burnctl export`: every request with its tags and its cost, as lines of JSON, CSV, or Parquet files by day.
+"""`burnctl export`: every request with its tags and cost, as JSON lines, CSV, or Parquet files by day.
 
-A file is complete or not there.
+A file is complete or absent.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def run(options: argparse.Namespace) -> int:
     write = _writer(options)
     filters = flags.given(options, ExportParams)
     if options.format == "parquet":
-        filters["whole_days"] = True  # each of its files is a day
+        filters["whole_days"] = True  # one file for each day
     turns = Turns(reach(options), filters, options.machine or host_name())
     summary = write(turns)
     if options.output not in (None, "-"):
@@ -74,7 +74,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _writer(options: argparse.Namespace) -> Callable[[Turns], str | None]:
-    """The writer, imported before the first request, so that a missing package is reported at once."""
+    """Imports the writer before the first request, so that a missing package is reported at once."""
     if options.format == "parquet":
         from burnctl.parquet import write_parquet
 
@@ -85,9 +85,9 @@ def _writer(options: argparse.Namespace) -> Callable[[Turns], str | None]:
 
 
 class Turns:
-    """The turns of an export, read page by page, with their machine; at a terminal it prints a count.
+    """The turns of an export, read page by page; prints a count at a terminal.
 
-    Reads the first page at once: it has the id of the machine and the period.
+    The first page, read at once, has the machine's id and the period.
     """
 
     def __init__(self, client: Client, filters: dict[str, Any], machine: str) -> None:
@@ -114,7 +114,7 @@ class Turns:
                 print(WIPE, end="", file=sys.stderr, flush=True)
 
     def _every(self) -> Iterator[dict[str, Any]]:
-        """Yields the turns of all pages. Warns on stderr if logs are unread."""
+        """Warns on stderr if logs are unread."""
         page, line = self._first, ""
         self._first = {}
         while True:
@@ -128,7 +128,7 @@ class Turns:
             say(line)
 
     def _page(self, after: str | None) -> dict[str, Any]:
-        """One page, a smaller one if turns have long tags."""
+        """One page, smaller if turns have long tags."""
         while True:
             try:
                 return self._client.ask(ExportParams, {**self.filters, "limit": self._limit, "after": after})
@@ -145,7 +145,7 @@ def host_name() -> str:
 
 
 FORMATS = ("jsonl", "csv", "parquet")
-# Name in tables, name in the socket's answer, type. Names in tables are what SQL likes to read.
+# Name in tables, name in the answer, type.
 COLUMNS = (
     ("machine", "machine", "text"),
     ("ts", "ts", "time"),
@@ -204,10 +204,8 @@ def write_jsonl(turns: Turns, output: str | None) -> None:
 
 
 def write_csv(turns: Turns, output: str | None, *, is_raw: bool = False) -> None:
-    """With a line of names; what is not known is empty, tags are JSON. A terminal gets no control characters.
-
-    Unless `is_raw`, a text that a spreadsheet would take for a formula gets an apostrophe.
-    """
+    """A header and a row for each turn; tags are JSON, None is empty. Cleaned for terminals and, unless `is_raw`, for
+    spreadsheets."""
     import csv
     import json
     from decimal import Decimal
@@ -230,7 +228,7 @@ def write_csv(turns: Turns, output: str | None, *, is_raw: bool = False) -> None
 
 @contextlib.contextmanager
 def _opened(output: str | None) -> Iterator[IO[str]]:
-    """Stdout, or a file that takes its name when all is written and leaves nothing when it is not."""
+    """Stdout, or a file that gets its name when it is complete."""
     if output in (None, "-"):
         yield sys.stdout
         return
@@ -252,13 +250,13 @@ def _opened(output: str | None) -> Iterator[IO[str]]:
 
 
 def beside_of(path: str) -> str:
-    """A hidden name in the same folder, which no query over `*.parquet` or `*.csv` reads."""
+    """A hidden name in the same folder, which `*.parquet` or `*.csv` does not match."""
     folder, name = os.path.split(path)
     return os.path.join(folder, f".{name}.{os.getpid()}.part")
 
 
 def remove_parts(path: str) -> None:
-    """Removes what a killed export left beside `path`, but not the file of one that runs."""
+    """Removes what killed exports left beside `path`."""
     folder, name = os.path.split(path)
     with contextlib.suppress(OSError):
         for entry in os.listdir(folder or "."):
@@ -268,7 +266,7 @@ def remove_parts(path: str) -> None:
 
 
 def _is_running(pid: int) -> bool:
-    """Whether another process has this id. In a container it may be that of an export before."""
+    """Whether another process has this id. In a container, our own id may be that of an earlier export."""
     if pid == os.getpid():
         return False
     try:

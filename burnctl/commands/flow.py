@@ -1,7 +1,7 @@
-"""`burnctl flow`: the requests of a session in order, as text, as an SVG picture or as a Mermaid flowchart.
+"""`burnctl flow`: the requests of a session in order, as text, an SVG picture or a Mermaid flowchart.
 
-A long session has one node of the flowchart for all requests of a prompt, because more nodes cannot be read. The
-picture has no script, font or link, so that any browser shows it. Everything from logs is escaped.
+The flowchart of a long session has one node for each prompt. The picture has no script, font or link. All text from
+logs is escaped.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ class _Drawing:
         elif step["goesOnFrom"] is not None:
             yield self._mark(indent, f"back to request {step['goesOnFrom']}")
         share = bar(step["costUsd"] or 0, self._highest, self._bar)
-        if not self._highest:  # nothing has a price
+        if not self._highest:  # no prices
             share = bar(step["context"], self._largest, self._bar)
         head = f"{indent}{step_numbers(step):>{self._numbers}} {money(step['costUsd']):>8}  "
         context = f" {number(step['context']):>7}  "
@@ -154,7 +154,7 @@ class _Drawing:
 
 
 def step_numbers(step: Mapping[str, Any]) -> str:
-    """`14`, `14+` for what was billed with request 14, `12-15` for a step of several requests."""
+    """`14`, `14+` with what was billed with it, `12-15` for several requests."""
     first, last = step["turnIndex"], step["lastTurnIndex"]
     return f"{first}{'+' * step['beside']}" if first == last else f"{first}-{last}"
 
@@ -186,7 +186,7 @@ _SVG_STYLE = (
 
 
 def draw_svg(answer: Mapping[str, Any], *, embedded: bool = False) -> str:
-    """The picture as text: a whole file, or `embedded` in a page that has the styles."""
+    """The picture as a whole file, or `embedded` in a page that has the styles."""
     return "\n".join(_Picture(answer).lines(embedded=embedded))
 
 
@@ -197,7 +197,7 @@ class _Picture:
         steps = [step for lane in self._lanes for step in lane["steps"]]
         self._highest = max((step["costUsd"] or 0 for step in steps), default=0) or 1
         self._largest = max((step["context"] for step in steps), default=0) or 1
-        # All lanes share one order of time, so that a subagent's requests are below the one that started it.
+        # All lanes share one order of time: a subagent is drawn below the request that started it.
         moments = sorted(
             (step["at"], n, m) for n, lane in enumerate(self._lanes) for m, step in enumerate(lane["steps"])
         )
@@ -290,7 +290,6 @@ class _Picture:
         yield "</g>"
 
     def _arrow(self, n: int, lane: Mapping[str, Any]) -> Iterator[str]:
-        """From the turn that started a rail to its first turn."""
         by = lane["startedBy"]
         if by is None or not lane["steps"]:
             return
@@ -332,7 +331,7 @@ def _svg_text(x: float, y: float, text: str, style: str = "") -> str:
 def _escaped(text: str) -> str:
     from html import escape
 
-    # XML has no way to write most control characters.
+    # XML cannot have most control characters.
     return escape("".join(char for char in text if char >= " " or char == "\n"))
 
 
@@ -341,7 +340,6 @@ _ENTITIES = {"#": "#35;", '"': "#quot;", "<": "#lt;", ">": "#gt;", "&": "#amp;",
 
 
 def draw_mermaid(answer: Mapping[str, Any]) -> str:
-    """The diagram's text. Whatever a log holds is only ever text in a label."""
     return "\n".join(_mermaid_lines(answer))
 
 
@@ -389,7 +387,7 @@ def _place(nodes: Sequence[_Node], turn: int) -> int | None:
 
 
 def _groups(steps: Sequence[Mapping[str, Any]]) -> list[_Node]:
-    """Turns up to the next prompt, or up to where a new context begins or went back."""
+    """Turns up to the next prompt, new context or rewind."""
     groups: list[_Node] = []
     for step in steps:
         if not groups or step["asked"] or step["began"] or step["goesOnFrom"] is not None:

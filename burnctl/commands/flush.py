@@ -1,4 +1,4 @@
-"""`burnctl flush`: returns when everything that agents have logged so far is recorded."""
+"""`burnctl flush`: waits until everything logged so far is recorded."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     client = reach(options)
     if options.session:
-        wait_until_open(client)  # a starting burnd accepts `flush`, but cannot look up the id
+        wait_until_open(client)  # a starting burnd cannot look up the id
     waiting.start()
     answer = client.flush(session=whole_id(client, options.session))
     waiting.stop()

@@ -1,4 +1,4 @@
-"""`burnctl forget`: erases the text of sessions for good, after showing which."""
+"""`burnctl forget`: erases the text of sessions after showing which."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _agreed() -> bool:
-    """Asks for a confirmation. Without a terminal, nothing is erased."""
+    """Asks for a confirmation; False without a terminal."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise BurnctlError(
             "nothing was erased: there is no terminal to confirm at", "to erase without confirmation, add --yes"
@@ -78,7 +78,7 @@ def _agreed() -> bool:
 
 
 def _shown(plan: dict[str, Any], screen: Screen, *, is_project: bool) -> str:
-    """The sessions it is about, as many as a person reads, and how much it is in all."""
+    """The sessions to erase, as many as a person reads, and the totals."""
     rows = [
         (
             row["sessionId"],
@@ -105,6 +105,6 @@ def _shown(plan: dict[str, Any], screen: Screen, *, is_project: bool) -> str:
 
 
 def _where(plan: dict[str, Any]) -> str:
-    """The number of folders, since a project has clones that were not named."""
+    """The number of folders: a project includes its clones."""
     folders = len({row["project"] for row in plan["sessions"]})
     return f" in {folders} folders (a project is all clones and worktrees of its repository)" if folders > 1 else ""

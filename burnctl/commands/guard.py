@@ -109,7 +109,7 @@ def _install(options: argparse.Namespace) -> int:
 
 
 def _print_limits() -> None:
-    """What the hook will do: nothing without limits, or without burnd."""
+    """Says what the hook will do: nothing without limits or without burnd."""
     try:
         with Client() as client:
             if not client.guard_status()["limits"]:
@@ -133,7 +133,7 @@ def _uninstall(options: argparse.Namespace) -> int:
 
 
 def _chosen(options: argparse.Namespace) -> list[Product]:
-    """The harness that was named, else all that are on this machine."""
+    """The harness of the flag, else all on this machine."""
     from burnctl import guard_hooks
 
     able = guard_hooks.products()

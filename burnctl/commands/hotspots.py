@@ -54,7 +54,7 @@ _NONE_OF = {
     "subagent": "No subagent was started.",
     "cache-miss": "No request missed the cache.",
 }
-# Names of what belongs to no row.
+# Costs that belong to no row.
 _OTHERS = {
     "prefix": "system prompt and tools",
     "answer": "answers",
@@ -68,7 +68,7 @@ _OTHERS = {
 }
 _SUBJECTS = {"prefix": "System prompts", "cache-miss": "Cache misses", "mcp": "MCP servers"}
 _EACH = {"calls": "call", "requests": "request", "misses": "miss"}
-_RESTS = (NOT_COUNTED, NOT_MISSED)  # rows without a division into new and re-sent tokens
+_RESTS = (NOT_COUNTED, NOT_MISSED)  # not divided into new and re-sent tokens
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -88,7 +88,6 @@ def run(options: argparse.Namespace) -> int:
 
 
 def drawn(answer: dict[str, Any], screen: Screen) -> str:
-    """The table as text; empty if no request matches."""
     totals = answer["totals"]
     if not totals["turns"] and not totals["emptyTurns"]:
         return ""
@@ -100,7 +99,7 @@ def drawn(answer: dict[str, Any], screen: Screen) -> str:
 
 
 def _pending(answer: dict[str, Any], screen: Screen) -> str:
-    """A yellow line while the causes of some conversations are not known."""
+    """A yellow line while costs are not yet attributed."""
     is_short = any(row["key"] == NOT_COUNTED and row["kind"] == OTHER for row in answer["rows"])
     if not answer["pending"] or not (is_short or answer["by"] == "cache-miss"):
         return ""

@@ -97,7 +97,7 @@ def _print_check(answer: dict[str, Any]) -> None:
 
 
 def drawn(answer: dict[str, Any], screen: Screen) -> str:
-    """The running windows, budgets and earlier windows; empty if there is neither a request nor a budget."""
+    """The running windows, budgets and earlier windows."""
     if not answer["budgets"] and not any(one["current"] or one["history"] for one in answer["windows"].values()):
         return ""
     now = milliseconds(answer["now"])
@@ -120,7 +120,7 @@ def drawn(answer: dict[str, Any], screen: Screen) -> str:
 
 
 def blocks(answer: dict[str, Any], screen: Screen) -> str:
-    """The forecast of the running 5-hour window, then all of them, the newest last."""
+    """The forecast of the running 5-hour window, then all, the newest last."""
     windows = answer["windows"]["5h"]
     current, history = windows["current"], windows["history"]
     if not current and not history:
@@ -294,7 +294,7 @@ def _percent(value: float) -> str:
 
 
 def moment(when: str, now: float) -> str:
-    """`15:00` today, else `Mar 14 15:00`, in local time."""
+    """`15:00` today, else `Mar 14 15:00`."""
     local, today = time.localtime(milliseconds(when) / 1000), time.localtime(now / 1000)
     return time.strftime("%H:%M", local) if local[:3] == today[:3] else _moments([when])[0]
 

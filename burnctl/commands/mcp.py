@@ -1,4 +1,4 @@
-"""`burnctl mcp`: serves past sessions to an agent, over the Model Context Protocol on stdin and stdout."""
+"""`burnctl mcp`: serves past sessions to an agent over MCP on stdin and stdout."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EXAMPLES = ("claude mcp add burnd -- burnctl mcp",)
 
 
 def add_arguments(_parser: argparse.ArgumentParser) -> None:
-    """It has no flags."""
+    pass
 
 
 def run(_options: argparse.Namespace) -> int:

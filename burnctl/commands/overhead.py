@@ -1,4 +1,4 @@
-"""`burnctl overhead`: what sessions start with, and what each file and section of that cost."""
+"""`burnctl overhead`: what sessions start with, and what each file and section costs."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def run(options: argparse.Namespace) -> int:
     with ProgressLine("looking") as client.progress:
         project = folder if os.path.isabs(name) else name
         answer = flags.ask(client, OverheadParams, options, project=project)
-    is_path = os.path.isabs(folder)  # one's own files are read wherever one works, though the folder is gone
+    is_path = os.path.isabs(folder)  # true for a deleted folder too
     files, servers = (instruction_files(folder, os.environ), mcp_servers(folder, os.environ)) if is_path else ([], [])
     report = priced(answer, files, servers) | {"folder": folder if os.path.isdir(folder) else None}
     return present(
@@ -70,7 +70,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def draw(report: Mapping[str, Any], folder: str, asked: str, screen: Screen) -> str:
-    """The report as text; empty if no session matches. `folder` is the one that sessions of `asked` started in."""
+    """The report as text. `folder` is the one that sessions of `asked` started in."""
     if not report["sources"]:
         return ""
     lines = []
@@ -165,7 +165,7 @@ _LOOKED_AT = 200
 
 
 def instruction_files(folder: str, environ: Mapping[str, str]) -> list[MemoryFile]:
-    """The files that sessions in a folder begin with, of every product; those that are read when needed last."""
+    """The instruction files of all products for a folder, those read on demand last."""
     from importlib import import_module
 
     from burnd.harness.instructions import InstructionFiles, below
@@ -182,7 +182,7 @@ def instruction_files(folder: str, environ: Mapping[str, str]) -> list[MemoryFil
 
 
 def mcp_servers(folder: str, environ: Mapping[str, str]) -> list[str]:
-    """The MCP servers that products are set up with in a folder: every session begins with their tools."""
+    """The MCP servers set up for a folder; sessions begin with their tools."""
     from importlib import import_module
 
     from burnd.harness.registry import PRODUCTS
@@ -193,10 +193,8 @@ def mcp_servers(folder: str, environ: Mapping[str, str]) -> list[str]:
 
 
 def begun_in(client: Client, folder: str) -> str:
-    """The folder in which sessions of a project started, if that is above this one; else the folder itself.
-
-    A project given by name is looked up where its newest sessions started.
-    """
+    """The folder above this one in which sessions of a project started; else the folder itself. A project name is
+    looked up."""
     rows = client.sessions_list(project=folder, limit=_LOOKED_AT)["sessions"]
     if not os.path.isabs(folder):
         return next((row["project"] for row in rows if row["project"] and os.path.isdir(row["project"])), folder)
@@ -226,9 +224,9 @@ def priced(answer: dict[str, Any], files: Sequence[MemoryFile], servers: Sequenc
 
 
 def _as_logged(source: Mapping[str, Any], files: Sequence[MemoryFile]) -> list[MemoryFile]:
-    """A harness's files: those in its log with their size in the newest session, the others with today's.
+    """A harness's files: logged ones with their size in the newest session, the others with today's.
 
-    A logged file whose size has changed since has no sections: those of that time are not known.
+    A logged file whose size has changed since has no sections.
     """
     from burnd.harness.instructions import MemoryFile
 
@@ -245,7 +243,7 @@ def _as_logged(source: Mapping[str, Any], files: Sequence[MemoryFile]) -> list[M
 
 
 def _priced_source(source: dict[str, Any], files: Sequence[MemoryFile]) -> dict[str, Any]:
-    """Files take a share of the prefix by their tokens. Where they are larger than it today, they share all of it."""
+    """Divides the prefix among files by their tokens; they share all of it if they are larger."""
     rate, whole = source["usdPerToken"], source["costUsd"]
     in_prefix = sum(_tokens(file.size) for file in files if file.in_prefix)
     median = source["prefix"]["median"]

@@ -1,4 +1,4 @@
-"""`burnctl` alone, `overview` and `today`: what was spent lately, on what, what runs now, and what could be saved."""
+"""`burnctl` alone, `overview` and `today`: recent cost, what runs now, and what could be saved."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ HELP = (
 )
 EXAMPLES = ("burnctl", "burnctl today", "burnctl overview --json")
 
-_SHOWN = 5  # rows of projects, models and harnesses
-_REACHED_MS = 30 * 86_400_000  # for how long ago a reached limit is mentioned
+_SHOWN = 5  # rows
+_REACHED_MS = 30 * 86_400_000  # how long a reached limit is mentioned
 _RUNNING_MS = 10 * 60_000  # a session runs if it was written to in the last ten minutes
 _RUNNING_SHOWN = 4
-_SAVINGS_S = 1.5  # a large history takes longer: then the line is left out
+_SAVINGS_S = 1.5  # the line is left out if the answer takes longer
 _SAVINGS_WORTH = 0.01  # of the cost
 _PLOT_HEIGHT = 4
 _LABEL = 9  # the width of "running" and a gap
@@ -106,11 +106,10 @@ _PASSED_ON = (
 def periods(
     days: Sequence[Mapping[str, Any]], hours: Sequence[Mapping[str, Any]], now: float, *, is_older: bool = False
 ) -> list[dict[str, Any]]:
-    """Today, 7 and 30 days, each with its change against the average of the time before.
+    """Today, 7 and 30 days, each with its change against the average before.
 
-    Today is compared with the same hours of the last 28 days, 7 days with the four periods of 7 days before, 30 days
-    with the 30 before. The time before the first record does not count, unless there are `is_older` ones than `days`;
-    without a whole period there is no change.
+    Today is compared with the same hours of the last 28 days, 7 days with the four weeks before, 30 days with the 30
+    before. Time before the first record does not count, unless there are records older than `days` (`is_older`).
     """
     by_key = {day_before(now, age): age for age in range(60)}
     ages = [(by_key[row["key"]], row) for row in days if row["key"] in by_key]
@@ -145,7 +144,7 @@ def _change(cost: float, against: float | None) -> float | None:
 
 
 def _same_hours(hours: Sequence[Mapping[str, Any]], now: float) -> float:
-    """The cost of earlier days up to the time of day that it is now; the running hour counts in part."""
+    """The cost of earlier days up to this time of day; the running hour counts in part."""
     clock = time.localtime(now)
     share = (clock.tm_min * 60 + clock.tm_sec) / 3600
     total, today = 0.0, day_before(now, 0)
@@ -157,7 +156,7 @@ def _same_hours(hours: Sequence[Mapping[str, Any]], now: float) -> float:
 
 
 def day_before(now: float, days: int) -> str:
-    """The local date so many days ago. Without `datetime`, whose import takes a tenth of the whole command."""
+    """The local date so many days ago, without `datetime`, whose import takes a tenth of the whole command."""
     year, month, day, *_ = time.localtime(now)
     return time.strftime("%Y-%m-%d", time.localtime(time.mktime((year, month, day - days, 12, 0, 0, 0, 0, -1))))
 
@@ -179,7 +178,7 @@ def _hours_of(rows: Sequence[Mapping[str, Any]], now: float) -> list[dict[str, A
 
 
 def _windows(client: Client) -> list[dict[str, Any]]:
-    """The running windows of each harness whose provider reported their use, or whose plan is set in dollars."""
+    """The running windows of each harness that has a reading or a plan in dollars."""
     from burnd.harness.registry import PRODUCTS
 
     plans = []
@@ -189,7 +188,7 @@ def _windows(client: Client) -> list[dict[str, Any]]:
         try:
             answer = client.limits(source=product.source, history=0)
             windows = answer["windows"]
-        except BurnctlError:  # no usage of it is recorded
+        except BurnctlError:  # no usage of it
             continue
         current = {"5h": windows["5h"]["current"], "7d": windows["7d"]["current"]}
         dollars = {name: windows[name].get("limitUsd") for name in ("5h", "7d")}
@@ -220,7 +219,7 @@ def _model_of(client: Client, session: str) -> str | None:
 
 
 def _avoidable(client: Client, period: dict[str, Any]) -> dict[str, Any] | None:
-    """What could have been saved, and its largest kind; None if that takes long to find out."""
+    """What could have been saved, and its largest kind; None after a timeout."""
     try:
         answer = client.call("waste", {"limit": 1, **period}, timeout=_SAVINGS_S)
     except BurnctlError:
@@ -230,7 +229,6 @@ def _avoidable(client: Client, period: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def drawn(answer: dict[str, Any], screen: Screen) -> str:
-    """The overview as text; empty if nothing was recorded."""
     if not any(period["requests"] for period in answer["periods"]):
         return ""
     add_caveats(answer, screen)
@@ -389,7 +387,7 @@ def _used_percents(plans: Sequence[dict[str, Any]]) -> list[float]:
 
 
 def _used_percent(plan: dict[str, Any], key: str) -> float | None:
-    """How much of a window is used, by the provider or, without its reading, by the plan's amount in dollars."""
+    """The used part of a window by the provider, or else by the plan's amount in dollars."""
     window, limit = plan["windows"].get(key), plan.get("limitUsd", {}).get(key)
     if not window:
         return None

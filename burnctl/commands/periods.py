@@ -1,4 +1,4 @@
-"""`burnctl daily`, `weekly` and `monthly`: a row for each period with its models, tokens and cost; the newest last."""
+"""`burnctl daily`, `weekly` and `monthly`: a row for each period, the newest last."""
 
 from __future__ import annotations
 
@@ -84,7 +84,6 @@ def _by_model(client: Client, unit: str, chosen: dict[str, Any]) -> dict[str, li
 
 
 def drawn(answer: dict[str, Any], screen: Screen, *, is_broken_down: bool = False) -> str:
-    """The table of periods; empty without rows."""
     if not answer["rows"]:
         return ""
     add_caveats(answer, screen)
@@ -108,7 +107,7 @@ def drawn(answer: dict[str, Any], screen: Screen, *, is_broken_down: bool = Fals
     rows: list[list[object]] = []
     for row, label in zip(answer["rows"], labels, strict=True):
         models = answer["models"].get(row["key"], [])
-        is_open = is_broken_down and len(models) > 1  # one model has the figures of its period
+        is_open = is_broken_down and len(models) > 1  # a single model has the figures of its period
         names = "" if is_open else _names([part["model"] for part in models], most_models)
         style = styles.model(names) if is_broken_down else ""
         rows.append([label, (names, style), *_cells(row, most)])
@@ -133,7 +132,7 @@ def _labels(keys: list[str], unit: str) -> list[str]:
 
 
 def _week(key: str) -> str:
-    """`2026-W47` as its days: `Nov 16 to Nov 22`."""
+    """`2026-W47` as `Nov 16 to Nov 22`."""
     from datetime import date as calendar
     from datetime import timedelta
 

@@ -1,4 +1,4 @@
-"""`burnctl pricing`: what a model costs and by whose list, and bringing in the newest list."""
+"""`burnctl pricing`: what a model costs and by which list, and updating the list."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _update(options: argparse.Namespace) -> int:
-    """Left to burnd's own code, which alone knows what a good price list is."""
+    """Updates with `burnd`, which checks the list."""
     import subprocess
     import sys
 
@@ -97,7 +97,7 @@ def _show(options: argparse.Namespace) -> int:
 
 
 def _whole_name(client: Client, shown: str) -> str | None:
-    """The name of a used model that reports show as `shown`: `opus-4-5` is `claude-opus-4-5-20251101`."""
+    """The full name of a model that reports show as `shown`: `opus-4-5` is `claude-opus-4-5-20251101`."""
     names = (row["key"] for row in client.summary(by="model")["rows"] if row["key"])
     return next((name for name in names if short_model(name) == shown != name), None)
 
@@ -153,6 +153,6 @@ def _from(found: ListedModel) -> str:
 
 
 def _rate(usd: float) -> str:
-    """`$15`, `$2.50`, `$0.125`: cents where there are any, and more digits where they say more."""
+    """`$15`, `$2.50`, `$0.125`."""
     whole, _, rest = f"{usd:.7f}".rstrip("0").partition(".")
     return f"${whole}.{rest:0<2}" if rest else f"${whole}"

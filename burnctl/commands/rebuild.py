@@ -1,4 +1,4 @@
-"""`burnctl rebuild`: rebuilds the index or the activity labels, while burnd keeps answering."""
+"""`burnctl rebuild`: rebuilds the index or the activity labels while burnd keeps answering."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`burnctl report`: one HTML file to read and to send: spend over time, its causes, waste, the costliest sessions."""
+"""`burnctl report`: one HTML file to read and send: spend over time, causes, waste, the costliest sessions."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def collect(client: Client, filters: dict[str, Any], *, with_text: bool, show: Any = None) -> dict[str, Any]:
-    """The answers that the report is made of. Without `with_text` nothing in them is from a prompt or a result."""
+    """The answers for the report. Without `with_text` they quote no prompt or result."""
     steps = len(_DIMENSIONS) + 5 + _PICTURES
     done = 0
 
@@ -93,7 +93,7 @@ def collect(client: Client, filters: dict[str, Any], *, with_text: bool, show: A
 
 
 def groups_of(tools: Mapping[str, Any], commands: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The groups of `why` over all sessions: tools by their group, and of the shell what only read files apart."""
+    """The groups of `why` over all sessions."""
     parts: dict[tuple[str, str], dict[str, Any]] = {}
 
     def add(group: str, row: Mapping[str, Any], sign: int = 1) -> None:
@@ -107,7 +107,7 @@ def groups_of(tools: Mapping[str, Any], commands: Mapping[str, Any]) -> list[dic
     for row in commands["rows"]:
         if row["kind"] == "command" and row["group"] == "files" and shell:
             add("files", row)
-            # A command may have been run by several tools; which one does not matter for the group.
+            # Several tools may have run a command; the group is the same for all.
             add("shell", {**row, "key": shell[0]["key"]}, -1)
     groups: dict[str, list[dict[str, Any]]] = {}
     for (group, _), part in parts.items():
@@ -248,7 +248,7 @@ def _cards(totals: Mapping[str, Any], answers: Mapping[str, Any]) -> Iterator[st
 
 
 def _chart(rows: Sequence[Mapping[str, Any]]) -> str:
-    """A column for each day, or for each few days of a long period; days without requests are gaps."""
+    """A column for each day, or for a few days of a long period."""
     from datetime import date, timedelta
 
     costs = {date.fromisoformat(row["key"]): row["costUsd"] or 0.0 for row in rows if row["key"]}
@@ -400,7 +400,7 @@ def _table(
     numbers: Sequence[str] = ("cost", "share", "requests", "cached"),
     hidden: Sequence[str] = (),
 ) -> str:
-    """A table that a click on a heading sorts; columns that are `hidden` are not shown on a narrow screen."""
+    """A table to sort by its headings; `hidden` columns are left out on a narrow screen."""
     titles = []
     for head in heads:
         classes = " ".join(name for name, used in (("n", head in numbers), ("w", head in hidden)) if used)

@@ -14,7 +14,7 @@ HELP = "stops burnd if it runs and starts it again, to apply new settings or a n
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """It has no flags."""
+    pass
 
 
 def run(_options: argparse.Namespace) -> int:

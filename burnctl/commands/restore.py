@@ -121,7 +121,7 @@ def _check_absent(product: Product, session_id: str) -> None:
 
     folders = product.logs(os.environ, os.path.expanduser("~"))
     logs = import_module(product.restore).find_logs(folders)
-    files = [path for path in folders if os.path.isfile(path)]  # databases, into which a session would be loaded again
+    files = [path for path in folders if os.path.isfile(path)]  # databases
     if logs is None and files:
         raise BurnctlError(
             f"{files[0]} has no sessions or cannot be read, so that it is unknown whether the session is there",
@@ -137,7 +137,7 @@ def _home(product: Product) -> str:
 
 
 def _folder_to_load_from(product: Product) -> str:
-    """A new folder for a file that the harness loads at once, or this one if the harness is not installed."""
+    """A new folder if the harness will load the file, else this one."""
     import shutil
     import tempfile
 
@@ -151,9 +151,9 @@ def _remove(paths: list[str]) -> None:
 
 
 def _write(home: str, restored: Restored) -> list[str]:
-    """Writes new files, the first one last, so that after a failure the rest can be written by another try.
+    """Writes new files, the first one last, so that a second try can complete a failed one.
 
-    Raises BurnctlError if the first is there; others that are there, of subagents, stay.
+    Raises BurnctlError if the first exists; existing files of subagents stay.
     """
     if any(".." in file.path.split("/") or os.path.isabs(file.path) for file in restored.files):
         raise BurnctlError("the session has an id that leads out of the harness's folder, and nothing was written")
@@ -167,7 +167,7 @@ def _write(home: str, restored: Restored) -> list[str]:
 
 
 def _write_new(path: str, data: bytes) -> None:
-    """Writes a file that is complete as soon as it is there. Raises BurnctlError if it cannot, or if one is there."""
+    """Writes a whole file under a name that must be free, or raises BurnctlError."""
     unfinished = f"{path}.restoring-{os.getpid()}"
     try:
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
@@ -175,7 +175,7 @@ def _write_new(path: str, data: bytes) -> None:
         try:
             with open(fd, "wb") as out:
                 out.write(data)
-            os.link(unfinished, path)  # unlike a rename, it fails if the path is taken meanwhile
+            os.link(unfinished, path)  # unlike a rename, it fails if the path exists
         finally:
             os.unlink(unfinished)
     except FileExistsError:
@@ -186,7 +186,7 @@ def _write_new(path: str, data: bytes) -> None:
 
 
 def _load(product: Product, arguments: tuple[str, ...], path: str, folder: str) -> bool:
-    """Lets the harness take a file, if it is installed; whether it did."""
+    """Has the harness load a file; False if it is not installed."""
     import shutil
     import subprocess
 

@@ -39,7 +39,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _is_gone(session: Mapping[str, Any]) -> bool:
-    """Whether its harness's logs are there without that of this session."""
+    """Whether the harness has logs, but not this session's."""
     import os
     from importlib import import_module
 
@@ -53,7 +53,7 @@ def _is_gone(session: Mapping[str, Any]) -> bool:
 
 
 def command(session: Mapping[str, Any]) -> str:
-    """A line for a shell, whatever characters the folder has. Raises BurnctlError where no harness could go on."""
+    """A shell command line, quoted for any folder. Raises BurnctlError if the harness cannot resume."""
     import os
 
     from burnd.harness.registry import BY_SOURCE
@@ -72,7 +72,7 @@ def command(session: Mapping[str, Any]) -> str:
 
 
 def _with_id(words: tuple[str, ...], session_id: str) -> list[str]:
-    """The harness's command for a session, written so that an id with a leading dash is not read as a flag."""
+    """The harness's command, safe for an id with a leading dash."""
     *before, last = words
     if not session_id.startswith("-"):
         return [*words, _word(session_id)]
@@ -80,7 +80,7 @@ def _with_id(words: tuple[str, ...], session_id: str) -> list[str]:
 
 
 def _word(text: str) -> str:
-    """One word to a shell; what a terminal would obey instead of showing is written out, as bash and zsh read it."""
+    """A quoted word; control characters are written as bash and zsh escapes."""
     import shlex
 
     if text.isprintable():

@@ -1,4 +1,4 @@
-"""`burnctl run`: any harness, with its tags waiting for the session that it will begin in this folder."""
+"""`burnctl run`: runs any harness; its tags wait for the session that it starts in this folder."""
 
 from __future__ import annotations
 

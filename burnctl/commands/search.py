@@ -33,10 +33,10 @@ EXAMPLES = (
     "burnctl search --memory deploy staging",
 )
 _HITS = 10
-_LINES = 6  # of a message that matched, with the messages around it
+_LINES = 6  # of a message that matched
 _NAME, _TITLE, _LEAST_TITLE, _PROJECT, _PASSAGE, _PIPE_PASSAGE = 11, 36, 18, 12, 28, 200
 _MARK = "bold red"
-_ON, _OFF = "\ue000", "\ue001"  # characters for private use, which `_with_marks` removes from the text first
+_ON, _OFF = "\ue000", "\ue001"  # private characters, which `_with_marks` removes from the text first
 
 
 class SearchFlags(Params):
@@ -98,7 +98,6 @@ def _search_sessions(options: argparse.Namespace) -> int:
 
 
 def draw(answer: Mapping[str, Any], screen: Screen, now: float, *, is_list: bool = True) -> str:
-    """The hits, one line each or with the messages around them; empty without any."""
     hits = answer["hits"]
     for word, others in (answer.get("corrected") or {}).items():
         screen.hint(f"{word} was not found; searched for {', '.join(others)}")
@@ -123,7 +122,7 @@ def draw(answer: Mapping[str, Any], screen: Screen, now: float, *, is_list: bool
 
 
 def _line(hit: Mapping[str, Any], hits: Sequence[Mapping[str, Any]], screen: Screen, now: float) -> str:
-    """`29660267  Add a retry  shop-api  3 days ago  …the words of the passage…`."""
+    """`29660267 Add a retry shop-api 3 days ago …the words of the passage…`."""
     facts = [_facts(one, now) for one in hits]
     title, project, age = _facts(hit, now)
     ids = max(width_of(clean(enough_of_id(one))) for one in hits)
@@ -151,7 +150,7 @@ def _facts(hit: Mapping[str, Any], now: float) -> tuple[str, str, str]:
 
 
 def _passage(hit: Mapping[str, Any], room: int, screen: Screen) -> str:
-    """What matched in one line, cut around the first word that did."""
+    """The match in one line, cut around its first word."""
     item = hit.get("matchedTitle") or next((item for item in hit["window"] if item.get("match")), None)
     if item is None:
         return ""
@@ -172,7 +171,7 @@ def _passage(hit: Mapping[str, Any], room: int, screen: Screen) -> str:
 
 
 def _with_marks(snippet: str, highlights: Sequence[Sequence[int]]) -> str:
-    """The text with a mark at the start and the end of each word that matched."""
+    """The text with marks around each word that matched."""
     snippet = snippet.replace(_ON, " ").replace(_OFF, " ")
     text, at = "", 0
     for begin, end in highlights:
@@ -182,7 +181,7 @@ def _with_marks(snippet: str, highlights: Sequence[Sequence[int]]) -> str:
 
 
 def memories(answer: Mapping[str, Any], screen: Screen) -> str:
-    """Entries of instruction and memory files, each whole below the file it is in."""
+    """Entries of instruction and memory files, below the name of their file."""
     parts = [_memory(entry, screen) for entry in answer["entries"]] or [
         "No instruction or memory file has these words."
     ]
@@ -227,7 +226,7 @@ def _session(hits: Sequence[Mapping[str, Any]], name: str, screen: Screen, now: 
 
 
 def _in_order(hits: Sequence[Mapping[str, Any]]) -> list[tuple[str, Mapping[str, Any]]]:
-    """The messages around the hits of a session in order, by conversation, that of the best hit first."""
+    """The messages around the hits in order, by conversation, the best hit's first."""
     rails = list(dict.fromkeys(str(hit["railId"]) for hit in hits))
     items = [(str(hit["railId"]), item) for hit in hits for item in hit["window"]]
     return sorted(items, key=lambda one: (rails.index(one[0]), one[1]["msgIdx"]))
@@ -268,7 +267,7 @@ def _marked(snippet: str, highlights: Sequence[Sequence[int]], room: int, screen
 
 
 def _broken(line: str, room: int) -> list[str]:
-    """Like `wrap`; marks take no room and are closed at the end of a line."""
+    """Like `wrap`, but marks take no room and end with the line."""
     if width_of(_bare(line)) <= room:
         return [line.strip()]
     parts, line_so_far, is_on = [], "", False
@@ -287,7 +286,7 @@ def _bare(text: str) -> str:
 
 
 def _fit(part: str, room: int) -> list[str]:
-    """A word that is longer than the room is broken, without its marks."""
+    """Breaks a word that is longer than the room, without its marks."""
     return [part] if width_of(_bare(part)) <= room else wrap(_bare(part), room)
 
 

@@ -1,4 +1,4 @@
-"""`burnctl service`: has burnd started at login, by systemd or launchd, and takes that back."""
+"""`burnctl service`: has systemd or launchd start burnd at login, and removes that."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def _manager(options: argparse.Namespace) -> Systemd | Launchd:
 
 
 def _push(options: argparse.Namespace) -> list[str]:
-    """The arguments of `burnctl push` in a unit. Raises UsageError if they have a password."""
+    """The arguments of `burnctl push` in a unit. Raises UsageError for a password."""
     if options.push is None:
         return []
     from burnctl.push.engine import check_url, read_credentials

@@ -1,4 +1,4 @@
-"""`burnctl sessions`: the sessions, the newest first or the costliest first."""
+"""`burnctl sessions`: lists sessions, the newest or the costliest first."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def _gone(session: Mapping[str, Any], now: float) -> str:
 
 
 def name_of(session: Mapping[str, Any]) -> object:
-    """The title of a session or its summary; a dim note if its content was pruned."""
+    """The title or summary; a dim note if content was pruned."""
     if session["title"]:
         return session["title"]
     if session.get("summary"):

@@ -29,7 +29,7 @@ HELP = (
 EXAMPLES = ("burnctl show", "burnctl show scheduler", "burnctl show 0f9c1d2e --from 120 --limit 20 --raw")
 _PAGE = 200
 _MARGIN = 10
-_PIPE_FOLD, _UNLIMITED = 200, 1_000_000  # characters of a folded line and of a whole one in a pipe
+_PIPE_FOLD, _UNLIMITED = 200, 1_000_000  # characters of a folded and of a whole line in a pipe
 _LONG_PROMPT = 600  # characters: a longer system prompt is folded
 _ROLES = {"user": "bold cyan", "assistant": "bold green", "system": "bold yellow", "tool_result": "bold magenta"}
 _CALL, _RESULT, _THOUGHT, _FILE = "▸", "◂", "∴", "+"
@@ -103,7 +103,7 @@ def _heading(page: Messages, screen: Screen) -> list[str]:
 
 def _ending(page: Messages, options: argparse.Namespace, screen: Screen) -> list[str]:
     if page.get("next") is None:
-        # A session without messages has the reason in its heading.
+        # The heading says why a session has no messages.
         is_past_end = not page["messages"] and page["total"]
         return ["", f"No messages from there on; the last one is #{page['total'] - 1:,}."] if is_past_end else []
     import shlex
@@ -114,7 +114,7 @@ def _ending(page: Messages, options: argparse.Namespace, screen: Screen) -> list
 
 
 class Transcript:
-    """Draws messages: who wrote them, calls and thinking in a line each, costs in the margin; a day when it begins."""
+    """Draws messages with their author and cost; calls and thinking take a line each."""
 
     def __init__(self, screen: Screen, *, raw: bool = False) -> None:
         self._screen = screen
@@ -131,7 +131,7 @@ class Transcript:
             self._day = today
             yield ""
             yield self._screen.paint(f"{'':{_MARGIN}}{today}", "dim")
-        # Results belong to the calls above them: they have no head of their own.
+        # Results follow their calls, without a heading.
         if message["role"] != "tool_result" or self._raw:
             yield ""
             yield from self._head(message)
@@ -198,7 +198,7 @@ class Transcript:
         head = f"{sign} {clean(name)}"
         much = f" {size(len(text.encode(errors='replace')))}" if with_size and text else ""
         much += " and more" if is_cut else ""
-        first = clean(" ".join(text.split(maxsplit=self._room)[: self._room]))  # more words than there is room for
+        first = clean(" ".join(text.split(maxsplit=self._room)[: self._room]))  # more words than fit
         rest = cut(f"{much}  {first}".rstrip(), max(self._room - len(head), 0))
         return self._screen.paint(head, style) + self._screen.paint(rest, "dim")
 
@@ -210,7 +210,7 @@ def _tokens(turn: Mapping[str, Any]) -> str:
 
 
 def _arguments(value: Any) -> str:
-    """The arguments of a call in a line: a pattern with its place, else the most telling one."""
+    """The most telling arguments of a call in one line: a pattern with its place, a path, a command."""
     if not isinstance(value, dict):
         return _plain(value)
     if isinstance(value.get("pattern"), str):

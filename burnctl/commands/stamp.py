@@ -59,7 +59,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _say_if_unknown(client: Client, session: str) -> None:
-    """A stamp may come before its session; a person may as well have mistyped it."""
+    """Warns about an unknown session, which may be mistyped or yet to start."""
     from burnd import protocol
 
     try:

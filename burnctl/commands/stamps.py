@@ -1,4 +1,4 @@
-"""`burnctl stamps`: lists tags, exports them for another machine, or removes them."""
+"""`burnctl stamps`: lists, exports or removes tags."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _every(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """All pages of them; smaller pages where the stamps are large."""
+    """All pages, smaller ones if the stamps are large."""
     client, limit, after = reach(options), _PAGE, None
     filters: dict[str, Any] = {"session": options.session, "message": options.message}
     if options.session:

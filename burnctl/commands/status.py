@@ -1,4 +1,4 @@
-"""`burnctl status`: whether burnd records everything, what is wrong and what to do, and what is stored."""
+"""`burnctl status`: whether burnd records everything, what is wrong, what is stored."""
 
 from __future__ import annotations
 
@@ -56,7 +56,6 @@ def run(options: argparse.Namespace) -> int:
 
 
 def drawn(answer: Answer, screen: Screen) -> str:
-    """The state in a line, what is wrong, the sources, the progress with old logs, what is stored."""
     parts = [_headline(answer, screen)]
     if trouble := [*_trouble(answer, screen)]:
         parts.append("\n".join(trouble))
@@ -126,7 +125,7 @@ def _sources(sources: list[Answer], reasons: set[str], screen: Screen) -> str:
 
 
 def _detail(source: Answer, reasons: set[str]) -> str:
-    """What the source does, how often it failed, and what it could not use; a problem is only above."""
+    """The source's activity, failures and unused lines; problems are listed above."""
     detail = str(source.get("detail") or "")
     parts = ["see above" if _wording(detail.removeprefix(_BLOCKED)) in reasons else detail]
     if restarts := source.get("restarts"):
@@ -215,14 +214,14 @@ def _trouble(answer: Answer, screen: Screen) -> Iterator[str]:
 
 
 class _Notice:
-    """A reason with its remedy, and the sources that have it."""
+    """A reason, its remedy, and the sources that have it."""
 
     def __init__(self, reason: str, remedy: str) -> None:
         self.reason, self.remedy, self.sources = reason, remedy, list[str]()
 
 
 def _problems(answer: Answer) -> list[_Notice]:
-    """Each once: sources may be blocked by the same thing, measured at different times."""
+    """Each problem once, although sources may report it with different times."""
     names = {source.get("name") for source in answer.get("sources") or ()}
     problems: dict[str, _Notice] = {}
     for item in answer.get("degraded") or ():
@@ -257,7 +256,7 @@ def _damaged(answer: Answer) -> Iterator[str]:
 
 
 def _unused(answer: Answer) -> Iterator[str]:
-    """Lines of logs and rows of databases that could not be used, if there are more than the one shown above."""
+    """Unusable lines and rows beyond the one shown above."""
     for source in answer.get("sources") or ():
         unused = source.get("unused") or {}
         lines = unused.get("lines") or []
@@ -270,7 +269,7 @@ def _unused(answer: Answer) -> Iterator[str]:
 
 
 def _skipped(answer: Answer) -> Iterator[str]:
-    """Files that are skipped on purpose; the others are problems."""
+    """Files that are skipped on purpose."""
     for source in answer.get("sources") or ():
         for item in source.get("leftAlone") or ():
             if item.get("isNormal") and item.get("paths"):

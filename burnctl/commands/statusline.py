@@ -1,4 +1,4 @@
-"""`burnctl statusline`: one line for the status bar of Claude Code, which calls it again and again: it never fails."""
+"""`burnctl statusline`: one line for the status bar of Claude Code. It never fails."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _HIGH, _TOO_HIGH = 80.0, 95.0
 _MOST_PERCENT = 200.0
 _SPACE = " · "
 _DOWN, _STARTING = "burnd is not running", "burnd is starting"
-_IS_STARTING: dict[str, Any] = {}  # the answer of a burnd that has not opened its index yet
+_IS_STARTING: dict[str, Any] = {}  # the answer of a burnd that is still starting
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -53,7 +53,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _told() -> dict[str, Any]:
-    """The facts about the session that Claude Code passes on stdin; empty if that is not JSON."""
+    """The facts that Claude Code passes on stdin; empty if they are not JSON."""
     import json
 
     if sys.stdin is None or sys.stdin.isatty():
@@ -66,7 +66,7 @@ def _told() -> dict[str, Any]:
 
 
 def _input(fd: int) -> bytes:
-    """The input up to its end, or what has come in before the timeout."""
+    """Stdin up to its end or the timeout."""
     import os
     import select
 
@@ -121,7 +121,7 @@ def _reading(window: str, limit: tuple[float, float | None]) -> dict[str, Any]:
 
 
 def _leave(limits: dict[str, tuple[float, float | None]]) -> None:
-    """Spools the limits for when burnd is back: one file for each figure, however often it is reported."""
+    """Spools the limits, one file for each figure, however often it is reported."""
     import os
 
     from burnctl.delivery import spool_as
@@ -156,10 +156,8 @@ def _parts(
 
 
 def _session(known: dict[str, Any], stated: float | None) -> list[str]:
-    """The cost of the session by burnd, or by Claude Code if that is higher.
-
-    Claude Code's figure includes requests that it does not log and prices that no list has.
-    """
+    """The cost of the session by burnd, or by Claude Code if higher: its figure includes requests without a log or
+    price."""
     from burnctl.render.numbers import money
 
     cost = _number(known.get("costUsd"))
@@ -185,7 +183,7 @@ def _spent(found: dict[str, Any], what: str) -> list[str]:
 
 
 def _windows(limits: dict[str, tuple[float, float | None]], counted: dict[str, Any], *, colored: bool) -> list[str]:
-    """The account's own figures where they are known; else what was counted of the window."""
+    """The account's own figures, else those counted in the window."""
     parts = [_painted(_limit(window, *limits[window]), limits[window][0], colored=colored) for window in limits]
     cost = _number(counted.get("costUsd"))
     if "5h" not in limits and cost is not None:
@@ -197,7 +195,7 @@ def _windows(limits: dict[str, tuple[float, float | None]], counted: dict[str, A
 
 
 def _recorded(known: dict[str, Any]) -> dict[str, tuple[float, float | None]]:
-    """The account's figures that burnd recorded, for sessions that have none yet."""
+    """The account's figures that burnd recorded."""
     quotas = {"5h": _object(known, "window", "quota"), "7d": _object(known, "weekQuota")}
     used = {window: _share(quota.get("usedPercent")) for window, quota in quotas.items()}
     return {
@@ -238,7 +236,7 @@ def _painted(text: str, percent: float, *, colored: bool) -> str:
 
 
 def _object(value: dict[str, Any], *names: str) -> dict[str, Any]:
-    """The object at a path of names; empty if it is no object."""
+    """The object at a path of names, or an empty one."""
     for name in names:
         inner = value.get(name)
         if not isinstance(inner, dict):
@@ -263,13 +261,13 @@ def _number(value: Any) -> float | None:
 
 
 def _share(value: Any) -> float | None:
-    """A part in percent. A little over the whole may be true; far over it, or below nothing, is no figure."""
+    """A percentage from 0 to a little over 100, else None."""
     percent = _number(value)
     return percent if percent is not None and 0 <= percent <= _MOST_PERCENT else None
 
 
 def _seconds(value: Any) -> float | None:
-    """Seconds since 1970, of a number of seconds or milliseconds, or of an ISO time."""
+    """Seconds since 1970, of seconds, milliseconds or an ISO time."""
     at = _number(value)
     if at is not None:
         at = at / 1000 if at > 1e11 else at

@@ -1,4 +1,4 @@
-"""`burnctl summary`, `projects`, `models`, `harnesses`, `agents` and `tags`: what was spent, a row for each."""
+"""`burnctl summary`, `projects`, `models`, `harnesses`, `agents` and `tags`: cost, a row for each."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ EXAMPLES = (
     "burnctl summary --by day --scan",
     "burnctl summary --fleet clickhouse://db.example/fleet --by machine",
 )
-# The verbs that are a summary by one thing.
+# Verbs that are a summary by one thing.
 VERBS = {"projects": "project", "models": "model", "harnesses": "source", "agents": "agent"}
 _READABLE = 30
 _TIMES = ("day", "hour", "week", "month")
@@ -137,7 +137,6 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _list_tags(client: Client, options: argparse.Namespace) -> int:
-    """The keys of tags with their values, for `tags KEY`."""
     by_selector: dict[str, dict[str, str]] = {}
     page = client.stamps_list(limit=MOST_STAMPS)
     while True:
@@ -169,7 +168,6 @@ def _list_tags(client: Client, options: argparse.Namespace) -> int:
 
 
 def drawn(answer: dict[str, Any], screen: Screen, *, chart: bool = False) -> str:
-    """The summary as text; empty if no request matches."""
     totals = answer["totals"]
     if not totals["turns"] and not totals["emptyTurns"]:
         return ""
@@ -184,7 +182,7 @@ def drawn(answer: dict[str, Any], screen: Screen, *, chart: bool = False) -> str
 
 
 def _headline(answer: dict[str, Any], screen: Screen, *, with_trend: bool) -> str:
-    """The total in one line with what plans cover of it, and the cost by day as a sparkline."""
+    """The total with what plans cover of it, and the cost by day as a sparkline."""
     totals = answer["totals"]
     cost = money(totals["costUsd"]) if totals["costUsd"] is not None else "no price"
     facts = [cost, counted(totals["turns"], "request"), roughly(sum(totals["usage"].values()), "token")]
@@ -205,7 +203,7 @@ def _headline(answer: dict[str, Any], screen: Screen, *, with_trend: bool) -> st
 def _table(answer: dict[str, Any], screen: Screen) -> str:
     by = answer["by"]
     has_titles = by == "session" and any(row.get("title") for row in answer["rows"])
-    # One dimension, or two, each with the names of the rows.
+    # One or two dimensions, with the names of the rows.
     names = next(([*row["keys"]] for row in answer["rows"] if "keys" in row), [by])
     labels = {
         name: _labels([(row | {"key": row["keys"][name]} if "keys" in row else row) for row in answer["rows"]], name)
@@ -244,14 +242,13 @@ def _table(answer: dict[str, Any], screen: Screen) -> str:
 
 
 def _name_column(name: str, labels: list[str]) -> Column:
-    """Names are cut only when no more columns can be hidden: rows that look alike are useless."""
+    """Names are cut only after all columns that can be hidden are hidden: rows must not look alike."""
     longest = max(map(width_of, labels), default=0)
     where = "start" if name == "project" else "middle"
     return Column(_TITLES.get(name, name.removeprefix("tag:")), least=min(longest, _LONGEST_NAME), where=where)
 
 
 def _labels(rows: list[dict[str, Any]], by: str) -> list[str]:
-    """The names of rows: ids as they may be typed, hours without their zone, days in one style."""
     if by == "day":
         return day_names([row["key"] for row in rows])
     if by == "model":
@@ -311,7 +308,7 @@ def _add_notes(answer: dict[str, Any], screen: Screen) -> None:
 
 
 def _trend(days: list[tuple[str, float | None]], screen: Screen) -> str:
-    """A sparkline of cost by day, or by calendar week or month if days are too many; the newest ones that fit."""
+    """A sparkline of cost by day, or by week or month if that fits better."""
     unit, costs = "day", [usd or 0.0 for _, usd in days]
     if len(costs) > _SPARK:
         unit, costs = "week", _by_period(days, _week)
@@ -339,7 +336,7 @@ def _week(name: str) -> str:
 
 
 def _chart(answer: dict[str, Any], screen: Screen) -> str:
-    """A bar for each day of the period; the newest if there are too many for a screen."""
+    """A bar for each day, or for the newest that fit."""
     days = _every_day(answer["series"], answer["filters"])
     shown_days = days[-_CHART_DAYS:]
     most = max((usd or 0 for _, usd in shown_days), default=0)
@@ -358,10 +355,7 @@ def _chart(answer: dict[str, Any], screen: Screen) -> str:
 
 
 def _every_day(series: list[dict[str, Any]], filters: dict[str, Any] | None = None) -> list[tuple[str, float | None]]:
-    """The cost of each day from the first to the last, days without requests included.
-
-    With `filters` the first and last day are those of the requested period.
-    """
+    """The cost of each day from first to last, or of the requested period if there are `filters`."""
     if not series:
         return []
     from datetime import date as calendar
@@ -380,7 +374,7 @@ def _every_day(series: list[dict[str, Any]], filters: dict[str, Any] | None = No
 
 
 def _period(filters: dict[str, Any], first: day_type, last: day_type) -> tuple[day_type, day_type]:
-    """From the day of `since` to that of `until`, or to today, by the local clock."""
+    """From the day of `since` to that of `until`, or to today, in local time."""
     from datetime import date as calendar
     from datetime import timedelta
 

@@ -76,7 +76,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _turns(following: Turns, follow: Callable[[], Turns], screen: Screen) -> Turns:
-    """Turns, for ever. When burnd goes, a person's terminal waits until it is back; a script's pipe ends."""
+    """Turns without end: at a terminal it waits for burnd to come back, in a pipe it ends."""
     while True:
         try:
             yield from following
@@ -91,7 +91,7 @@ def _turns(following: Turns, follow: Callable[[], Turns], screen: Screen) -> Tur
 def _when_back(follow: Callable[[], Turns]) -> Turns:
     while True:
         time.sleep(_LOOK_AGAIN_S)
-        with contextlib.suppress(NotRunning, Failed):  # it may be starting, and say so
+        with contextlib.suppress(NotRunning, Failed):  # it may be starting
             return follow()
 
 
@@ -100,9 +100,9 @@ def _wipe(screen: Screen) -> str:
 
 
 def _show_stream(turns: Turns, screen: Screen) -> None:
-    """Settled turns stay; below them, where the screen can take a line back, the newest open one."""
+    """Prints settled turns; at a terminal also the newest open one, which is replaced."""
     wipe = _wipe(screen)
-    lines_by_id: dict[Any, str] = {}  # a turn that is revised is shown again when its line reads differently
+    lines_by_id: dict[Any, str] = {}  # revised turns are printed again if their line changes
     print(heading(screen), flush=True)
     for landed in turns:
         if landed.get("missed"):
@@ -126,7 +126,7 @@ def _show_stream(turns: Turns, screen: Screen) -> None:
             del lines_by_id[next(iter(lines_by_id))]
 
 
-# Title, width, alignment, style. The last one takes what is left.
+# Title, width, alignment, style. The last one takes the rest.
 _NARROW = (
     ("time", 8, "left", "dim"),
     ("project", 10, "left", "cyan"),
@@ -202,7 +202,7 @@ def _joined(cells: list[str]) -> str:
 
 
 def _tools(calls: Any) -> str:
-    """`Read x3 Edit`, in the order of their first use; a failed one is marked."""
+    """`Read x3 Edit`; a failed one is marked."""
     counts: dict[str, int] = {}
     for call in calls:
         name = str(call.get("name") or "?") + ("!" if call.get("isError") else "")

@@ -1,7 +1,7 @@
 """`burnctl top`: the running sessions, refreshed as requests happen. In a pipe it prints one snapshot.
 
-It draws with escape sequences that every terminal of today has, on the alternate screen, and reads keys with termios:
-nothing is installed for it, and it works over ssh and in tmux.
+It needs no library: it draws with escape sequences on the alternate screen and reads keys with termios, so that it
+works over ssh and in tmux.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ HELP = (
 EXAMPLES = ("burnctl top", "burnctl top | cat", "burnctl top --json")
 
 _RUNNING_S = 600  # a session runs if it was written to in the last ten minutes
-_RATE_S = 300  # the time over which the cost per minute is an average
-_WAITING = ("end_turn", "stop", "stop_sequence")  # why a response ended, if the agent then waits for a prompt
+_RATE_S = 300  # seconds over which the cost per minute is averaged
+_WAITING = ("end_turn", "stop", "stop_sequence")  # after these stop reasons the agent waits for a prompt
 _SESSIONS, _TURNS, _STEPS = 50, 200, 400
 _REFRESH_S, _IDLE_REFRESH_S, _TICK_S = 1.0, 15.0, 1.0
 _SORTS = ("cost/min", "cost", "context", "last request", "project")
-# The context windows of models that do not say theirs; a larger context shows that the window is a million.
+# Context windows by model; a larger context means a window of a million tokens.
 _WINDOWS = (("claude", 200_000), ("opus", 200_000), ("sonnet", 200_000), ("haiku", 200_000), ("gpt-5", 400_000))
 _LARGE_WINDOW = 1_000_000
 
@@ -67,7 +67,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 class View:
-    """What is known of the running sessions: asked of the daemon again when the stream of requests moves."""
+    """The running sessions; asks the daemon again when requests arrive."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -75,7 +75,7 @@ class View:
         self._steps: dict[str, dict[str, Any]] = {}
         self.status: dict[str, Any] = {}
         self.sessions: list[dict[str, Any]] = []
-        self.turns: list[Mapping[str, Any]] = []  # the last requests, the newest last
+        self.turns: list[Mapping[str, Any]] = []  # the newest last
 
     def answer(self) -> dict[str, Any]:
         return {**self.status, "sessions": self.sessions, "turns": self.turns[-20:]}
@@ -136,12 +136,12 @@ class View:
         }
 
     def _last_step(self, session: str) -> Mapping[str, Any]:
-        """The model, the context and the last tool of a session, if the last minutes do not have them."""
+        """The model, context and last tool of a session that the last minutes lack."""
         if session not in self._steps:
             self._steps[session] = {}
             try:
                 lanes = self._client.flow(session, limit=_STEPS)["lanes"]
-            except Failed:  # it was erased meanwhile
+            except Failed:  # erased meanwhile
                 return {}
             steps = [step for lane in lanes[:1] for step in lane["steps"][-8:]]
             tools = [call["tool"] for step in steps for call in step["calls"]]
@@ -150,7 +150,7 @@ class View:
 
 
 def window_of(model: object, context: int) -> int | None:
-    """The size of a model's context window, if it is known."""
+    """The size of a model's context window, if known."""
     name = str(model or "")
     window = next((size for family, size in _WINDOWS if family in name), None)
     return _LARGE_WINDOW if window is not None and context > window else window
@@ -170,7 +170,7 @@ def ordered(sessions: Iterable[Mapping[str, Any]], sort: str) -> list[Mapping[st
 def draw(
     view: View, screen: Screen, now: float, *, sort: str = _SORTS[0], selected: str | None = None, height: int = 0
 ) -> list[str]:
-    """The lines of the view; with a `height` as many as fit, and a line of keys at the bottom."""
+    """The lines of the view; with a `height` as many as fit, and the keys at the bottom."""
     rows = ordered(view.sessions, sort)
     head = [*_headline(view, screen, now), ""]
     room = max(height - len(head) - 5, 1) if height else len(rows)
@@ -378,7 +378,7 @@ class _Terminal:
 
 
 class _Stream:
-    """The stream of requests, read in a thread, which reconnects when the daemon comes back."""
+    """Reads the stream of requests in a thread, and reconnects."""
 
     def __init__(self) -> None:
         import os

@@ -64,7 +64,7 @@ def bring_up(client: Client, *, is_waiting: bool = False) -> None:
 
 
 def _wait_for_totals(client: Client, *, is_waiting: bool) -> None:
-    """Waits if asked to, and prints why old logs cannot be read, if they cannot."""
+    """Waits for totals, and prints why old logs cannot be read."""
     from burnctl import daemon, progress
 
     if is_waiting:

@@ -1,4 +1,4 @@
-"""`burnctl waste`: spending that could have been avoided, with evidence and what to do about it."""
+"""`burnctl waste`: avoidable spending, with evidence and advice."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ EXAMPLES = (
     "burnctl waste --session 0f9c1d2e",
 )
 _OF_A_KIND, _OF_ONE_KIND = 4, 30
-_SMALL = 0.01  # of all that is avoidable: kinds below it share a line
+_SMALL = 0.01  # of all that is avoidable: smaller kinds share a line
 _STYLES = {"high": "bold red", "medium": "yellow", "low": ""}
 _QUOTE, _PROJECT = 60, 14
 _WIDE = 110  # columns
@@ -68,7 +68,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _days(client: Client, options: argparse.Namespace) -> list[SummaryRow]:
-    """The days with requests; none if the daemon is too old to answer."""
+    """The days with requests; none from a daemon that is too old to answer."""
     try:
         return client.summary(**{**flags.given(options, Filters), "by": "day", "tz": flags.time_zone()})["rows"]
     except Failed:
@@ -83,7 +83,7 @@ def draw(
     with_small: bool = False,
     kind_asked: str | None = None,
 ) -> str:
-    """The headline, then a block for each kind. Kinds that matter little share a line, unless `with_small`."""
+    """The headline, then a block for each kind; small kinds share a line unless `with_small`."""
     if not answer["totals"]["turns"]:
         return ""
     add_caveats(answer, screen)
@@ -163,7 +163,7 @@ def _releases(releases: Sequence[Mapping[str, Any]], screen: Screen) -> Iterator
 
 
 def other_ttl(ttl: Mapping[str, Any] | None) -> str:
-    """What the other lifetime of cache writes would have cost; empty without one."""
+    """What the other lifetime of cache writes would have cost."""
     if not ttl or not ttl["written"]:
         return ""
     lifetimes = {"5m": ("5 minutes", "if5mUsd"), "1h": ("1 hour", "if1hUsd")}
@@ -180,7 +180,7 @@ def other_ttl(ttl: Mapping[str, Any] | None) -> str:
 
 
 def period_of(days: Sequence[Mapping[str, Any]]) -> str:
-    """` in 12 days`, from the first day with a request to the last one; ` on Nov 7` for one day."""
+    """` in 12 days` from the first to the last day with a request; ` on Nov 7` for one day."""
     from datetime import date
 
     keys = [row["key"] for row in days if row["key"]]
@@ -274,7 +274,7 @@ def what(finding: Mapping[str, Any]) -> str:
 
 
 def _thing(finding: Mapping[str, Any]) -> str:
-    """The call that a finding is about: `Read src/app.py`, `Bash “npm test -- checkout”`."""
+    """`Read src/app.py`, `Bash “npm test -- checkout”`."""
     evidence = finding["evidence"]
     tool, target, quote = evidence["tool"], evidence["target"], cut(evidence.get("quote") or "", _QUOTE)
     if not quote or (finding["times"] > 1 and target):

@@ -60,8 +60,8 @@ _PARTS = {
     "search": "web searches",
 }
 _BAR = 30
-_NARROW, _WIDE = 60, 110  # columns: without room for details, with room for whole sentences
-_MUCH = 100  # tokens: less does not explain a cost
+_NARROW, _WIDE = 60, 110  # columns: too few for details, enough for whole sentences
+_MUCH = 100  # fewer tokens do not explain a cost
 
 
 class WhyFlags(Params):
@@ -101,7 +101,6 @@ def run(options: argparse.Namespace) -> int:
 
 
 def draw_session(answer: Mapping[str, Any], screen: Screen) -> str:
-    """The screen of a session: its groups, its most expensive causes, how it was billed."""
     lines = [*_title(answer, screen)]
     totals = answer["totals"]
     if not totals["turns"] and not totals["emptyTurns"]:
@@ -145,7 +144,6 @@ def _misses(answer: Mapping[str, Any], screen: Screen) -> list[str]:
 
 
 def draw_kinds(answer: Mapping[str, Any], screen: Screen) -> str:
-    """The groups of a session, each with its parts."""
     rows: list[tuple[object, ...]] = []
     for group in answer["groups"]:
         label, parts = _group_label(group, answer["agents"]), group["parts"]
@@ -167,7 +165,7 @@ def draw_kinds(answer: Mapping[str, Any], screen: Screen) -> str:
 
 
 def draw_rows(answer: Mapping[str, Any], about: Mapping[str, Any], screen: Screen) -> str:
-    """The files or commands of a session by cost, then everything else in one line."""
+    """The files or commands of a session by cost, the rest in one line."""
     by, totals = answer["by"], answer["totals"]
     named_rows = [row for row in answer["rows"] if row["kind"] != "other"]
     others = [row for row in answer["rows"] if row["kind"] == "other"]
@@ -195,7 +193,7 @@ def draw_rows(answer: Mapping[str, Any], about: Mapping[str, Any], screen: Scree
 
 
 def draw_requests(answer: Mapping[str, Any], screen: Screen, most: int) -> str:
-    """The most expensive requests of a session, or steps of a few requests each if it is long."""
+    """The most expensive requests, or steps of several requests in a long session."""
     from burnctl.commands.flow import calls_of, step_numbers
 
     steps = [(lane, step) for lane in answer["lanes"] for step in lane["steps"]]
@@ -228,7 +226,7 @@ def draw_requests(answer: Mapping[str, Any], screen: Screen, most: int) -> str:
 
 
 def draw_request(answer: Mapping[str, Any], screen: Screen) -> str:
-    """One request, or the few that have the same number: what was in its context, and how that was paid."""
+    """The context of one request, or of the few with its number, and how it was paid."""
     turn, requests = answer["turn"], answer["requests"]
     rail = f" of subagent {turn['railId']}" if turn["railId"] != "main" else ""
     head = [f"request {turn['turnIndex']}{rail}", f"{date(turn['ts'])} {clock(turn['ts'])}"]
@@ -269,7 +267,7 @@ def _paid_row(row: Mapping[str, Any]) -> tuple[object, ...]:
 
 
 def _title(answer: Mapping[str, Any], screen: Screen, head: Sequence[str] = ()) -> Iterator[str]:
-    """One line: the title, the project, the models, the requests, the cost. A long title has a line of its own."""
+    """The title, project, models, requests and cost in one line, or a long title in its own."""
     totals = answer["totals"]
     facts = [*head] if head else [counted(totals["turns"], "request")]
     facts += [money(totals["costUsd"]) if totals["costUsd"] is not None else "no price"]
@@ -286,7 +284,6 @@ def _title(answer: Mapping[str, Any], screen: Screen, head: Sequence[str] = ()) 
 
 
 def group_table(groups: Sequence[Mapping[str, Any]], totals: Mapping[str, Any], screen: Screen, agents: int = 0) -> str:
-    """The table of groups: at most nine rows, whose shares add up to 100%."""
     is_priced = totals["costUsd"] is not None
     amounts = group_rows(groups, totals, agents)
     most, whole = max((amount for _, amount in amounts), default=0), sum(amount for _, amount in amounts)
@@ -312,7 +309,7 @@ def group_table(groups: Sequence[Mapping[str, Any]], totals: Mapping[str, Any], 
 def group_rows(
     groups: Sequence[Mapping[str, Any]], totals: Mapping[str, Any], agents: int = 0
 ) -> list[tuple[str, float]]:
-    """At most nine groups with their names and dollars, or tokens if nothing has a price; the smallest are one."""
+    """At most nine groups with their dollars, or tokens if nothing has a price; the smallest are merged."""
     is_priced = totals["costUsd"] is not None
     amounts = [(group, (group["costUsd"] or 0) if is_priced else sum(group["usage"].values())) for group in groups]
     amounts = [pair for pair in amounts if pair[1] > 0]
@@ -325,7 +322,7 @@ def group_rows(
 
 
 def whole_percents(amounts: Sequence[float]) -> list[int]:
-    """Percentages without decimals that add up to 100: those that lose most by rounding down are rounded up."""
+    """Percentages without decimals that add up to 100."""
     whole = sum(amounts)
     if whole <= 0:
         return [0] * len(amounts)
@@ -354,7 +351,6 @@ def _is_short(screen: Screen) -> bool:
 
 
 def _cause_table(rows: Sequence[Mapping[str, Any]], screen: Screen) -> str:
-    """A line for each cause: its cost, its name, the tokens it added and how often these were sent."""
     is_short = _is_short(screen)
     lines = [
         (
@@ -370,7 +366,7 @@ def _cause_table(rows: Sequence[Mapping[str, Any]], screen: Screen) -> str:
 
 
 def _opened(rows: Iterable[Mapping[str, Any]], depth: int) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """The rows of a tree in order: each call, the agents it started, their causes."""
+    """Calls, then the agents they started with their causes, in order."""
     for row in rows:
         yield depth, row
         for agent in row.get("agents", ()):
@@ -389,7 +385,7 @@ def cause_name(row: Mapping[str, Any], *, with_request: bool = True) -> str:
     name = str(row["label"]) if kind == "call" else _KIND_NAMES.get(kind, str(row["label"]))
     quote = row.get("quote")
     if quote and kind == "call":
-        # A quoted command begins with its own name, and a quoted pattern is what the call was about.
+        # A quoted command begins with its own name; a quoted pattern is what the call was about.
         tool, target = row["tool"] or "", row["target"] or ""
         name = f"{tool} “{quote}”" if not target or quote.startswith(target.split(" ")[0]) else f"{name} “{quote}”"
     elif quote:
@@ -407,7 +403,7 @@ def _detail(row: Mapping[str, Any], *, is_short: bool) -> str:
         return counted(row["turns"], "request")
     if row["kind"] == "subagent":
         return ""
-    usage = row.get("own", row)["usage"]  # without what its agents used, which has its own lines
+    usage = row.get("own", row)["usage"]  # its agents have their own lines
     facts = []
     if row["entered"]:
         facts.append(roughly(row["entered"], "token"))
@@ -437,7 +433,7 @@ def _searches(count: int) -> str:
 
 
 def _billed(parts: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """`cache reads $13.61`, the most expensive first; tokens if nothing has a price."""
+    """`cache reads $13.61`, the most expensive first; tokens without prices."""
     used = [(name, part) for name, part in parts.items() if part["tokens"] or part.get("searches")]
     used.sort(key=lambda pair: (-(pair[1]["costUsd"] or 0), -pair[1]["tokens"]))
     return [

@@ -1,1 +1,1 @@
-"""A made-up machine: a few days of sessions of three harnesses, to try everything on without logs of one's own."""
+"""A made-up machine with a few days of sessions of three harnesses."""

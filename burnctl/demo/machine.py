@@ -1,4 +1,4 @@
-"""The demo's machine: its folders, its projects with instruction files, and the logs of its sessions."""
+"""The demo's machine: its folders, projects with instruction files, and logs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ELSEWHERE = (
 
 
 class Machine:
-    """Everything is below `folder`; nothing of the person's own is read or written."""
+    """Everything is below `folder`; nothing of the user's own is read or written."""
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
@@ -32,18 +32,18 @@ class Machine:
         }
 
     def enter(self) -> None:
-        """From now on this process, and all that it starts, lives there."""
+        """Moves this process, and all that it starts, to the machine."""
         os.environ.update(self.environment)
         for name in _ELSEWHERE:
             os.environ.pop(name, None)
 
     def write_logs(self, now: float) -> dict[str, Story]:
-        """The sessions of the last days, by their ids, and the instructions they began with."""
+        """Writes the sessions of the last days, by their ids, and their instruction files."""
         self._write_instructions()
         return {self._writer(story).write(*self._place(story, now)): story for story in stories()}
 
     def live_log(self, story: Story, clock: float) -> Log:
-        """A session that can be made to grow."""
+        """A session that can grow."""
         log: Log = self._writer(story).begin(*self._place(story, clock))
         return log
 

@@ -1,4 +1,4 @@
-"""Makes file listings, logs and test output that look like the real thing, the same ones every time."""
+"""Makes file listings, logs and test output, the same every time."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _TESTS = ("rejects an empty cart", "keeps the order of jobs", "rounds to cents",
 
 
 def source(seed: str, lines: int) -> str:
-    """A Python-like file of so many lines, numbered as a reading tool shows it."""
+    """A Python-like file, numbered as a reading tool shows it."""
     rng = random.Random(seed)  # noqa: S311 - made-up text, and the same every time
     out = []
     for number in range(1, lines + 1):
@@ -56,7 +56,6 @@ def source(seed: str, lines: int) -> str:
 
 
 def log(seed: str, lines: int) -> str:
-    """A server's log."""
     rng = random.Random(seed)  # noqa: S311
     return "\n".join(
         f"2026-03-{rng.randrange(1, 28):02d}T{rng.randrange(24):02d}:{rng.randrange(60):02d}:07Z "

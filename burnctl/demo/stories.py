@@ -1,4 +1,4 @@
-"""The sessions of the demo: what was asked, what was done, and the waste that is there to be found."""
+"""The sessions of the demo, and the waste to be found in them."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def stories() -> list[Story]:
 
 
 def live() -> Story:
-    """The session that grows while one watches."""
+    """The session that grows during the demo."""
     acts: list[Act] = [
         Ask("Add a retry with backoff to the payment client, and a test for it."),
         Say(

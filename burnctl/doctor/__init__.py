@@ -1,4 +1,4 @@
-"""Checks of what burnd depends on: each finding has a level, a sentence and a remedy."""
+"""Checks of what burnd depends on: each has a level, a sentence and a remedy."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ OK, WARN, FAIL = "ok", "warn", "fail"
 
 
 class CheckResult:
-    """One line of the doctor's report. `remedy` is empty when there is nothing to do."""
+    """A line of the report. `remedy` is empty if there is nothing to do."""
 
     __slots__ = ("level", "name", "remedy", "says")
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from burnd.contract.results.daemon import Status
 
 _DAY_S = 86400
-_NEVER_SET_S = 1_735_689_600  # 2025: a clock before that was never set
+_NEVER_SET_S = 1_735_689_600  # 2025: an earlier clock was never set
 
 
 def socket(path: str) -> CheckResult:
@@ -44,7 +44,7 @@ def socket(path: str) -> CheckResult:
 
 
 def ask(client: Client) -> tuple[Status | None, CheckResult]:
-    """The status of burnd, and a finding on whether it answered."""
+    """The status of burnd, and whether it answered."""
     try:
         status = client.status()
     except NotRunning as error:
@@ -129,7 +129,7 @@ def _named(models: list[Any]) -> str:
 
 
 def settings(said: dict[str, Any] | BurnctlError) -> CheckResult:
-    """The settings can be used, and what they say of content."""
+    """Whether the settings are valid, and the content mode."""
     if isinstance(said, BurnctlError):
         return fail("settings", said.message, "correct it: burnd does not start with it")
     values = {setting["key"]: setting["value"] for setting in said["settings"]}
@@ -141,7 +141,7 @@ def settings(said: dict[str, Any] | BurnctlError) -> CheckResult:
 
 
 def service() -> CheckResult:
-    """Whether something starts burnd again after a reboot."""
+    """Whether burnd starts again after a reboot."""
     try:
         state = _manager().state()
     except BurnctlError as error:
@@ -167,7 +167,7 @@ def _manager() -> Systemd | Launchd:
 
 
 def clock(now: float, newest: float | None) -> CheckResult:
-    """The clock is right: content is pruned by it."""
+    """Checks the clock, by which content is pruned."""
     if now < _NEVER_SET_S:
         return fail("clock", "is not set: it shows a time before 2025", "set the clock; content is pruned by it")
     if newest is not None and newest > now + _DAY_S:

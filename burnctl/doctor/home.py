@@ -1,4 +1,4 @@
-"""The home and what is in it: whose it is, who may read it, how much room is left, what waits in the spool."""
+"""Checks of the home: its owner, permissions, file system, free disk and spool."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 _LITTLE = 1_000_000_000  # bytes of free disk
 _NETWORK = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "afpfs", "9p", "fuse.sshfs", "webdav"}
-_MOST_FILES = 5000  # looked at; a home has that many sidecars after years
-_STALE_S = 60  # the daemon takes the spool in every 5 s
+_MOST_FILES = 5000  # as many sidecars as after years
+_STALE_S = 60  # the daemon reads the spool every 5 s
 
 
 def folder(home: Home) -> CheckResult:
@@ -46,7 +46,7 @@ def folder(home: Home) -> CheckResult:
 
 
 def files(home: Home) -> CheckResult:
-    """Nothing in it can be read by anybody else."""
+    """Only its owner can read the files in it."""
     open_ones = [path for path, mode in _entries(home) if mode & 0o077]
     if not open_ones:
         return ok("files", "everything in it is readable by you alone")
@@ -72,7 +72,7 @@ def _entries(home: Home) -> Iterator[tuple[str, int]]:
 
 
 def file_system(home: Home, mounts: str = "/proc/mounts") -> CheckResult:
-    """On a network file system neither locks nor SQLite can be relied on."""
+    """Locks and SQLite are unreliable on a network file system."""
     kind = _kind_of(os.path.realpath(home.root), mounts)
     if kind in _NETWORK:
         return warn(
@@ -98,7 +98,7 @@ def _kind_of(path: str, mounts: str) -> str:
 
 
 def disk(home: Home, reserve: int) -> CheckResult:
-    """There is room for what is to come, beyond what is held in reserve."""
+    """Free disk beyond the reserve."""
     place = home.root
     while not place.exists() and place != place.parent:
         place = place.parent
@@ -121,7 +121,7 @@ def disk(home: Home, reserve: int) -> CheckResult:
 
 
 def spool(home: Home, now: float, *, running: bool) -> CheckResult:
-    """Spooled stamps have been recorded."""
+    """Spooled stamps are recorded."""
     try:
         waiting = [entry for entry in os.scandir(home.spool) if entry.name.endswith(".json")]
         oldest = min((entry.stat().st_mtime for entry in waiting), default=now)
@@ -152,7 +152,7 @@ def _count(folder_path: Path) -> int:
 
 
 def leftovers(home: Home) -> CheckResult:
-    """Damaged parts that burnd moved away are still there."""
+    """Damaged parts that burnd moved away."""
     try:
         names = os.listdir(home.root)
     except OSError:

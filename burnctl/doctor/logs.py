@@ -1,4 +1,4 @@
-"""The logs of the harnesses on this machine: where they are, whether they can be watched, how long they are kept."""
+"""Checks of the harnesses' logs: where they are, whether they can be watched, how long they are kept."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Logs:
 
 
 def examine(env: Mapping[str, str], user_home: str, extra: Mapping[str, Sequence[str]]) -> list[CheckResult]:
-    """The logs of every product, whether they can be watched, and the product's own checks.
+    """The logs of every product, their watches, and the product's own checks.
 
     `extra` are the folders or databases that the settings add, by key.
     """
@@ -51,7 +51,7 @@ def examine(env: Mapping[str, str], user_home: str, extra: Mapping[str, Sequence
 
 
 def count(root: str, suffix: str, until: float) -> Logs:
-    """The folders and log files below a folder; gives up at `until` where there are very many."""
+    """The folders and log files below a folder; gives up at `until`."""
     logs = Logs(root)
     for _, _, names in os.walk(root):
         logs.folders += 1
@@ -71,7 +71,7 @@ def _nothing() -> CheckResult:
 
 
 def watches(found: Sequence[Logs], limits: str = _INOTIFY) -> CheckResult:
-    """Whether there are watches enough for every folder; without, burnd looks at the files every few seconds."""
+    """Whether every folder can have a watch; without, burnd scans every few seconds."""
     folders = sum(here.folders for here in found)
     allowed, instances = _number_in(limits, "max_user_watches"), _number_in(limits, "max_user_instances")
     if allowed is None:

@@ -1,4 +1,4 @@
-"""Small charts of characters, readable without colour: bars, sparklines, columns."""
+"""Small charts of characters: bars, sparklines, columns."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ _EIGHTHS = " ▏▎▍▌▋▊▉"
 
 
 def sparkline(values: Sequence[float | None]) -> str:
-    """One small column for each value; None is a gap."""
+    """A small column for each value; None is a gap."""
     most = max((value for value in values if value is not None), default=0)
     return "".join(_column(value, most) for value in values)
 
 
 def sampled(values: Sequence[float], width: int) -> list[float]:
-    """At most `width` of the values, at equal distances, the last one among them."""
+    """At most `width` values at equal distances, with the last one."""
     if len(values) <= width:
         return list(values)
     return [values[(place + 1) * len(values) // width - 1] for place in range(width)]
@@ -32,7 +32,7 @@ def _column(value: float | None, most: float) -> str:
 
 
 def bar(value: float, most: float, width: int) -> str:
-    """A bar whose length is `value` of `most` in `width` cells, to an eighth of a cell; spaces fill the rest."""
+    """A bar of `value` in `most`, to an eighth of a cell, padded to `width`."""
     share = min(max(value / most, 0.0), 1.0) if most > 0 else 0.0
     eighths = round(share * width * 8)
     if share > 0:
@@ -42,7 +42,7 @@ def bar(value: float, most: float, width: int) -> str:
 
 
 def plot(values: Sequence[float], height: int, cell: int = 1) -> list[str]:
-    """A column for each value, `height` lines high and `cell` wide, to an eighth of a line; the top line first."""
+    """A column for each value, `height` lines high and `cell` wide, to an eighth of a line; top line first."""
     most = max(values, default=0)
     eighths = [max(round(value / most * height * 8), 1) if value > 0 else 0 for value in values]
     lines = []

@@ -1,4 +1,4 @@
-"""Short names of folders, sessions, models, harnesses and reasons of cache misses, safe to print."""
+"""Short printable names of folders, sessions, models, harnesses and reasons of cache misses."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def tilde(path: str) -> str:
-    """`~/.relayburn` where it is below the person's own folder."""
+    """`~/.relayburn` for a path below the user's folder."""
     import os
 
     home = os.path.expanduser("~")
@@ -34,25 +34,25 @@ def short_id(session_id: object) -> str:
     """The first characters of an id, mostly enough to distinguish sessions."""
     text = clean(session_id or "")
     if text[14:15] == "7" and text[8:9] == text[13:14] == "-":
-        return text[:13]  # such an id begins with the time, of which eight digits are a minute
+        return text[:13]  # eight digits of a time are only a minute
     return text[:12] if text.startswith("ses_") else text[:8]
 
 
 def enough_of_id(session: Mapping[str, Any]) -> str:
-    """Enough of a session's id to type it: `shortId` is shared by no other session. Rows of a summary have `key`."""
+    """The unique start of a session's id (`shortId`). Rows of a summary have `key`."""
     session_id = session["sessionId"] if "sessionId" in session else session["key"]
     return max(short_id(session_id), clean(session.get("shortId") or ""), key=len)
 
 
 def short_model(model: object) -> str:
-    """`opus-4-5`: without the provider or `claude-` before it and the date behind it."""
+    """`opus-4-5` for `claude-opus-4-5-20251101`."""
     name = clean(model or "").rpartition("/")[2]
     head, dash, date = name.rpartition("-")
     return (head if dash and len(date) == 8 and date.isdigit() else name).removeprefix("claude-")
 
 
 def pull_request_name(address: str) -> str:
-    """`acme/shop#12` for `https://github.com/acme/shop/pull/12`; other addresses as they are."""
+    """`acme/shop#12` for `https://github.com/acme/shop/pull/12`; other addresses stay."""
     repository, _, number = clean(address).rpartition("/")
     for ending in ("/pull", "/-/merge_requests", "/merge_requests"):
         if repository.endswith(ending) and number.isdigit():
@@ -68,7 +68,7 @@ def harness_name(source: object) -> str:
     return product.title if product else clean(source or "")
 
 
-# Names of the groups of causes.
+# the groups of causes
 GROUP_NAMES = {
     "prefix": "system prompt and tools",
     "files": "file reads",
@@ -83,7 +83,7 @@ GROUP_NAMES = {
     "history": "history from before this session",
     "rest": "everything else",
 }
-# Sentences and short names for the reasons of cache misses: inferred, and proved where the wording differs.
+# Sentences and short names for the reasons of cache misses: inferred, and proved if the wording differs.
 _MISS_SENTENCES = {
     "pause": "the cache expired during a pause",
     "slow-call": "the cache expired while a call ran or waited for permission",
@@ -123,9 +123,8 @@ _PROVED = "proved"
 
 
 def miss_sentence(miss: Mapping[str, Any], *, is_short: bool = False) -> str:
-    """The reason of a cache miss with the changes that the log shows: `the list of tools changed (MCP server github
-    connected)`.
-    """
+    """The reason of a cache miss with the changes in the log: `the list of tools changed (MCP server github
+    connected)`."""
     reason = str(miss["reason"] or "")
     sentence = _PROVED_SENTENCES.get(reason) if miss.get("proof") == _PROVED else None
     sentence = sentence or _MISS_SENTENCES.get(reason, clean(reason))
@@ -149,7 +148,7 @@ def change_words(change: Mapping[str, Any]) -> str:
 
 
 def remedy(advice: str) -> str:
-    """What to do, without the reason before it: `answer sooner, or begin a new session after a long break.`"""
+    """An advice without the reason before it: `answer sooner, or begin a new session after a long break.`"""
     return advice.partition(": ")[2] or advice
 
 

@@ -1,4 +1,4 @@
-"""Sentences around a report: old logs that are still read, caveats on its costs, a report without a row."""
+"""Sentences around a report: unread logs, caveats on its costs, no rows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 API_PRICES = "Costs are at API list prices; a subscription covers them."
 NO_NAME = "(unknown)"  # a model that no log names
 _MODELS_NAMED = 5
-_WORTH = 0.01  # of the bill: what matters less is printed with --notes alone
+_WORTH = 0.01  # of the bill: smaller caveats are printed with --notes alone
 _UNITS = {"m": ("minute", "min"), "h": ("hour", "h"), "d": ("day", "days"), "w": ("week", "weeks")}
 _FILTERS = (
     *("project", "session", "workflow", "agent", "tags", "source", "model", "provider", "branch", "activity"),
@@ -26,7 +26,7 @@ _FILTERS = (
 
 
 def backfill_line(answer: Mapping[str, Any], what: str = "Totals") -> str:
-    """The line above an answer that was given before all old logs were read; empty above a complete one."""
+    """The line above a partial answer, or an empty text."""
     backfill = answer.get("backfill")
     if not backfill or backfill["done"] or backfill.get("exact"):
         return ""
@@ -43,7 +43,7 @@ def progress(backfill: Mapping[str, Any], between: str) -> str:
 
 
 def add_caveats(answer: Mapping[str, Any], screen: Screen) -> None:
-    """Adds the caveats to the footnote of a report: each changes how its numbers are read."""
+    """Adds caveats, which change how the numbers are read, to the footnote."""
     for share, *forms in _caveats(answer):
         if share < _WORTH:
             screen.note(forms[0])
@@ -57,7 +57,7 @@ def caveats(answer: Mapping[str, Any]) -> list[str]:
 
 
 def _caveats(answer: Mapping[str, Any]) -> Iterator[tuple[Any, ...]]:
-    """Each caveat: the share of the bill that it is about, 1 if unknown, and its forms, the longest first."""
+    """Each caveat: its share of the bill, 1 if unknown, and its forms, the longest first."""
     totals = answer.get("totals") or {}
 
     def share(cost: float | None) -> float:
@@ -89,7 +89,7 @@ def _listed(models: list[str]) -> str:
 
 
 def _unlogged(extra: Mapping[str, Any]) -> tuple[str, ...]:
-    """Usage that is in no log; for requests without a response it is a minimum."""
+    """Usage that is in no log; a minimum for requests without a response."""
     tokens, requests, cost = sum(extra["usage"].values()), extra.get("requests", 0), extra["costUsd"]
     used = roughly(tokens, "token")
     amount = used if cost is None else money(cost)
@@ -105,10 +105,10 @@ def _unlogged(extra: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def no_matches(client: Client, options: argparse.Namespace, lead: str = "") -> str:
-    """One sentence: `lead`, or else that there are no requests; with a period also the age of the last request."""
+    """`lead`, or that there are no requests; with a period also the age of the last one."""
     newest, when = client.summary(limit=1)["newest"], _period(options)
     if newest is None:
-        # A session without an answered request has no turns, but can be listed and searched.
+        # A session without an answered request has no turns, but can be listed.
         if lead and client.sessions_list(limit=1)["sessions"]:
             return f"{lead}{when}."
         if getattr(options, "scan", False):

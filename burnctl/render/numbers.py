@@ -1,7 +1,6 @@
-"""Numbers as people read them: money, counts, tokens, sizes, percentages, times.
+"""Numbers for people: money, counts, tokens, sizes, percentages, times.
 
-Money has two decimals and thousands separators, counts all their digits, tokens three digits and a unit. Right-aligned,
-money lines up at its decimal point.
+Right-aligned money lines up at its decimal point.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ def use_currency(chosen: Mapping[str, Any] | None, encoding: str = "utf-8") -> N
 
 
 def money(usd: float | None) -> str:
-    """`$1,204.40`, `$0.47`, `<$0.01`; `-` if there is no price."""
+    """`$1,204.40`, `$0.47`, `<$0.01`; `-` without a price."""
     if usd is None:
         return NOTHING
     if usd < 0:
@@ -48,7 +47,7 @@ def money(usd: float | None) -> str:
 
 
 def exact_money(usd: float | None) -> str:
-    """Money with four decimals below ten cents: `$1.24`, `$0.0043`, `<$0.0001`. For the parts of one request."""
+    """Four decimals below ten cents, for parts of a request: `$1.24`, `$0.0043`, `<$0.0001`."""
     if usd is None or usd == 0 or usd * _Currency.rate >= 0.09995 or usd < 0:
         return money(usd)
     amount = usd * _Currency.rate
@@ -61,7 +60,7 @@ def count(value: int | None) -> str:
 
 
 def number(value: float | None) -> str:
-    """Tokens, in three digits and a unit: `950`, `8.2k`, `18.2M`, `1.8B`."""
+    """Tokens: `950`, `8.2k`, `18.2M`, `1.8B`."""
     return NOTHING if value is None else _scaled(value, 1000, ("", "k", "M", "B", "T"))
 
 
@@ -81,7 +80,7 @@ def size(value: float | None) -> str:
 
 
 def _scaled(value: float, step: int, units: Sequence[str]) -> str:
-    """Three digits or so. Rounding decides the unit: 999,950 is 1.0M, not 1000k."""
+    """About three digits. Rounding decides the unit: 999,950 is 1.0M, not 1000k."""
     if value < 0:
         return "-" + _scaled(-value, step, units)
     if round(value) < step:
@@ -107,7 +106,7 @@ def percent(share: float | None) -> str:
 
 
 def of_hundred(value: float) -> str:
-    """A value in percent, without decimals: `99.6` is `99%`, because only a full one is `100%`."""
+    """A value in percent: `99.6` is `99%`, because only a full one is `100%`."""
     return f"{99 if 99 < value < 100 else round(value)}%"
 
 
@@ -129,9 +128,9 @@ def duration(seconds: float | None) -> str:
 
 
 def ago(then: float | str | None, now: float) -> str:
-    """An age: `just now`, `3 min ago`, `5 h ago`, `yesterday`, `12 days ago`, and a date from 60 days on.
+    """An age: `just now`, `3 min ago`, `yesterday`, `12 days ago`, and a date from 60 days on.
 
-    `then` is milliseconds since 1970 or an ISO timestamp; `now` is milliseconds since 1970.
+    `then` is milliseconds since 1970 or an ISO timestamp; `now` is milliseconds.
     """
     if then is None:
         return NOTHING
@@ -155,7 +154,7 @@ def ago(then: float | str | None, now: float) -> str:
 
 
 def milliseconds(when: float | str) -> float:
-    """Milliseconds since 1970, of a number that is that already or an ISO timestamp."""
+    """Milliseconds since 1970, of that or an ISO timestamp."""
     if not isinstance(when, str):
         return when
     from datetime import datetime
@@ -164,12 +163,12 @@ def milliseconds(when: float | str) -> float:
 
 
 def date(when: float | str, now: float | None = None) -> str:
-    """`Nov 17`, with the year if it is not this one: `Nov 17 2025`. Local time."""
+    """Local `Nov 17`, with the year if it is not this one: `Nov 17 2025`."""
     return dates([when], now)[0]
 
 
 def dates(times: Sequence[float | str], now: float | None = None) -> list[str]:
-    """The dates of a column in one style: all with their year, or none if all are of this year."""
+    """The dates of a column in one style: with or without the year."""
     import time
 
     local = [time.localtime(milliseconds(when) / 1000) for when in times]
@@ -182,7 +181,7 @@ def dates(times: Sequence[float | str], now: float | None = None) -> list[str]:
 
 
 def day_names(keys: Sequence[str]) -> list[str]:
-    """Days such as `2026-11-17` in the style of `dates`, without a time zone."""
+    """Days such as `2026-11-17` in the style of `dates`."""
     import time
 
     year = str(time.localtime(time.time()).tm_year)
@@ -195,12 +194,12 @@ _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct",
 
 
 def day(when: float | str) -> str:
-    """`2026-03-01`, in the local time zone."""
+    """Local `2026-03-01`."""
     return _local("%Y-%m-%d", when)
 
 
 def clock(when: float | str) -> str:
-    """`14:03:22`, in the local time zone."""
+    """Local `14:03:22`."""
     return _local("%H:%M:%S", when)
 
 

@@ -1,7 +1,7 @@
-"""The terminal or pipe that a report is printed to: its width, colours and pager, and what is printed around a report.
+"""The terminal or pipe that a report is printed to: its width, colours, pager, and the lines around a report.
 
-A report is its text, a yellow line above it while old logs are read, and a footnote line below it. The line has what
-changes how the numbers are read, and names the columns that did not fit. All notes are printed with `--notes`.
+A report has a yellow line above it while old logs are read, and below it a footnote line: what changes how the numbers
+are read, and the hidden columns. `--notes` prints all notes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _STYLES = {
 
 
 class Screen:
-    """Where output goes. Without `color`, `paint` returns the text as it is; a pipe never cuts the cells of a table."""
+    """Where output goes. Without `color`, `paint` changes nothing; a pipe never cuts the cells of a table."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Screen:
 
     @classmethod
     def of(cls, options: argparse.Namespace | None = None, answer: Mapping[str, Any] | None = None) -> Screen:
-        """The screen of this process, with the flags of the command line and the currency of the answer."""
+        """The screen of this process, by its flags and the answer's currency."""
         if answer and answer.get("currency"):
             from burnctl.render.numbers import use_currency
 
@@ -68,7 +68,7 @@ class Screen:
 
     @property
     def room(self) -> int:
-        """The columns for a line of text. A pipe has no end."""
+        """The columns for a line of text; no limit in a pipe."""
         return _UNLIMITED if self.is_pipe else self.width
 
     def paint(self, text: str, styles: str) -> str:
@@ -78,14 +78,14 @@ class Screen:
         return f"\x1b[{codes}m{text}\x1b[0m"
 
     def footnote(self, text: str, short: str = "", shortest: str = "") -> None:
-        """Adds to the footnote line: something that changes how the numbers are read, with shorter forms of it."""
+        """Adds to the footnote line, with shorter forms of the note."""
         self._footnotes.append((text, short or text, shortest or short or text))
 
     def note(self, text: str) -> None:
         self._notes.append(text)
 
     def hint(self, text: str) -> None:
-        """Adds to the line between the report and its footnote: how to see more, or what was searched for."""
+        """Adds to the line above the footnote: how to see more."""
         from burnctl.render.text import clean
 
         self._hints.append(clean(text))
@@ -98,7 +98,7 @@ class Screen:
         self.show(self.page(answer, text, what))
 
     def page(self, answer: Mapping[str, Any], text: str, what: str = "Totals") -> str:
-        """The text of an answer, below a yellow line while old logs are read and above the footnote line."""
+        """The text of an answer with the yellow line and the footnote line."""
         from burnctl.render.notes import backfill_line
         from burnctl.render.text import flow, width_of
 
@@ -110,7 +110,7 @@ class Screen:
         return "\n\n".join(filter(None, parts))
 
     def _below(self) -> list[str]:
-        """The footnote line, as long as fits: shorter forms, then only the first note; the hidden columns stay."""
+        """The footnote line, as long as fits: shorter forms, then only the first note; hidden columns stay."""
         from burnctl.render.text import clean, width_of
 
         hidden = [f"No room for: {', '.join(self._hidden)}."] if self._hidden else []
@@ -143,7 +143,7 @@ class Screen:
         return "\n".join(self.paint(line, style) for line in lines)
 
     def show(self, text: str) -> None:
-        """Prints; through a pager when it is a terminal and the text is longer than that."""
+        """Prints; through a pager if it is longer than the terminal."""
         from burnctl.progress import waiting
 
         waiting.stop()
@@ -153,7 +153,7 @@ class Screen:
 
 
 def _has_color(*, is_terminal: bool, is_off: bool) -> bool:
-    """https://no-color.org and https://bixense.com/clicolors: off wins over forced, forced over what stdout is."""
+    """https://no-color.org and https://bixense.com/clicolors: off wins over forced."""
     if is_off or os.environ.get("NO_COLOR"):
         return False
     if any(os.environ.get(name, "0") not in ("", "0") for name in ("FORCE_COLOR", "CLICOLOR_FORCE")):
@@ -162,7 +162,7 @@ def _has_color(*, is_terminal: bool, is_off: bool) -> bool:
 
 
 def columns() -> int:
-    """The terminal's width; `COLUMNS` wins, 80 if it is unknown."""
+    """The terminal's width; `COLUMNS` wins, 80 if unknown."""
     return _number("COLUMNS") or _terminal(0) or _DEFAULT_COLUMNS
 
 
@@ -179,18 +179,18 @@ def _terminal(which: int) -> int:
 
 
 def _paged(text: str) -> bool:
-    """Shows the text in `$PAGER`, or in less; False if neither runs."""
+    """Shows the text in `$PAGER` or less; False if neither runs."""
     import shlex
     import subprocess
 
     pager_name = os.environ.get("PAGER")
     try:
         command = shlex.split(pager_name) if pager_name is not None else ["less", "-FRX"]
-    except ValueError:  # a quotation mark without its other half
+    except ValueError:  # an unbalanced quotation mark
         return False
     if not command or command[0] == "cat" or os.environ.get("TERM") == "dumb":
         return False
-    # less should pass colours on and return to the terminal when all fits, unless the user's own LESS is set.
+    # less passes colours on, and ends if all fits, unless the user has set LESS.
     try:
         with subprocess.Popen(
             command, stdin=subprocess.PIPE, env={"LESS": "FRX", "LESSCHARSET": "utf-8"} | os.environ
@@ -198,7 +198,7 @@ def _paged(text: str) -> bool:
             try:
                 pager.communicate(text.encode(sys.stdout.encoding, sys.stdout.errors or "replace") + b"\n")
             except KeyboardInterrupt:
-                pager.wait()  # the pager gets the signal too, and restores the terminal itself
+                pager.wait()  # the pager gets the signal too, and restores the terminal
     except OSError:
         return False
     return True
@@ -228,13 +228,13 @@ _SIGNS = {
     "◂": "<",
     "∴": "*",
     "━": "=",
-    # The parts of a bill, which differ by their signs where there is no colour.
+    # the parts of a bill, which must differ without colour
     "█": "#",
     "▓": "+",
     "▒": "=",
     "░": ".",
     "▞": "%",
-    # Bars, to the cell that is at least half full; a row of columns, by how much ink a sign has.
+    # bars, to the cell that is at least half full; columns by how dark a sign is
     **dict.fromkeys("▏▎▍", "|"),
     **dict.fromkeys("▌▋▊▉", "#"),
     **dict(zip("▁▂▃▄▅▆▇", "_.-~=+*", strict=True)),
@@ -246,7 +246,7 @@ def register_ascii() -> None:
 
 
 def _ascii(error: UnicodeError) -> tuple[str, int]:
-    """One character for each, so that columns stay aligned; any other character becomes `?`."""
+    """One character for each, so that columns stay aligned; unknown ones become `?`."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
     return "".join(_SIGNS.get(sign, "?") for sign in error.object[error.start : error.end]), error.end

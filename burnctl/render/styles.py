@@ -1,10 +1,10 @@
-"""Colours that carry a meaning: money by its weight, cache hit rates, changes, models. Each goes with a text."""
+"""Colours with a meaning, always beside a text: money by its weight, cache hit rates, changes, models."""
 
 from __future__ import annotations
 
 
 def weight(cost: float | None, most: float | None) -> str:
-    """The style of an amount beside the largest one: bold for what matters, dim for what does not."""
+    """Bold for an amount that matters beside the largest one, dim for one that does not."""
     if not cost or not most:
         return "dim"
     share = cost / most
@@ -12,21 +12,20 @@ def weight(cost: float | None, most: float | None) -> str:
 
 
 def hit_rate(share: float | None) -> str:
-    """The style of a cache hit rate: green from 80%, yellow from 50%, red below."""
+    """Green from 80%, yellow from 50%, red below."""
     if share is None:
         return "dim"
     return "green" if share >= 0.8 else "yellow" if share >= 0.5 else "red"
 
 
 def change(share: float | None) -> str:
-    """The style of a change of cost: red if it grew by 25% or more, green if it fell by as much."""
+    """Red for a growth of 25% or more, green for such a fall."""
     if share is None or abs(share) < 0.25:
         return "dim" if share is None else ""
     return "red" if share > 0 else "green"
 
 
 def used(percent: float | None) -> str:
-    """The style of a used part of a limit, in percent."""
     if percent is None:
         return "dim"
     return "red" if percent >= 90 else "yellow" if percent >= 70 else "green"

@@ -1,4 +1,4 @@
-"""Tables with aligned columns that fit the screen, and blocks of lines side by side. A pipe cuts and hides nothing."""
+"""Aligned tables that fit the screen, and blocks side by side. A pipe cuts and hides nothing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from burnctl.render.screen import Screen
 
-    _Cell = tuple[str, str, str]  # the text, how it is painted, which part of it may be cut
+    _Cell = tuple[str, str, str]  # text, style, which part may be cut
 
 
 _GAP = 2
@@ -19,10 +19,10 @@ _UNLIMITED = 1_000_000
 
 
 class Column:
-    """One column: its title, its alignment, and what happens to it on a narrow screen.
+    """One column.
 
-    `least` is the width it may be cut down to (0: never cut), unless nothing else makes the table fit; `drop` above 0
-    lets it be hidden, the highest first; `where` is the part of a long cell that is cut; `style` paints its cells.
+    `least` is the width it may be cut to (0: never cut) before the table overflows; columns with the highest `drop`
+    above 0 are hidden first; `where` is the part of a long cell that is cut; `style` paints its cells.
     """
 
     __slots__ = ("align", "drop", "least", "style", "title", "where")
@@ -50,10 +50,9 @@ def table(
     header: bool = True,
     indent: int = 0,
 ) -> str:
-    """The table as text. Cells are cleaned; `footer` comes below a line. The screen notes hidden columns.
+    """The table as text, with `footer` below a line. Cells are cleaned; the screen notes hidden columns.
 
-    A column whose cells are all empty is left out. A `(text, style)` pair paints one cell, and `(text, style, where)`
-    also chooses the part that may be cut.
+    Empty columns are left out. A cell may be `(text, style)` or `(text, style, where)`.
     """
     every = [[_cell(value, column) for value, column in zip(row, columns, strict=True)] for row in rows]
     last = [_cell(value, column) for value, column in zip(footer, columns, strict=True)] if footer else None
@@ -88,7 +87,7 @@ def _cell(value: object, column: Column) -> _Cell:
 def _fitted(
     columns: Sequence[Column], rows: Sequence[Sequence[_Cell]], room: int, *, header: bool
 ) -> tuple[list[int], list[int]]:
-    """The columns that are shown, and their widths. A dropped column comes back if nothing is cut for it."""
+    """The columns shown and their widths. A hidden column returns if nothing is cut for it."""
     natural = [
         max([width_of(row[i][0]) for row in rows] + [width_of(column.title) if header else 0])
         for i, column in enumerate(columns)
@@ -112,7 +111,7 @@ def _fitted(
 
 
 def _shrink(widths: dict[int, int], smallest: Sequence[int], over: int) -> int:
-    """Narrows the widest column that may shrink, again and again. Returns by how much the table is still too wide."""
+    """Narrows the widest column that may shrink, repeatedly. Returns by how much the table is too wide."""
     while over > 0 and (able := [i for i in widths if widths[i] > smallest[i]]):
         widths[max(able, key=lambda i: widths[i])] -= 1
         over -= 1
@@ -133,7 +132,7 @@ _BLOCK_GAP = 4
 
 
 class TextBlock:
-    """Lines of text as printed, and their widths without colour codes."""
+    """Lines as printed, and without colour codes to measure them."""
 
     def __init__(self, plain: str, painted: str) -> None:
         self.lines = painted.split("\n")
@@ -142,7 +141,7 @@ class TextBlock:
 
 
 def beside(blocks: Sequence[TextBlock], screen: Screen) -> str:
-    """The blocks from left to right; one that does not fit begins a new row below an empty line."""
+    """The blocks from left to right; one that does not fit begins a new row."""
     rows: list[list[TextBlock]] = []
     used = 0
     for block in blocks:

@@ -1,4 +1,4 @@
-"""Makes text from logs fit for a terminal: no control characters, a known width, lines that fit."""
+"""Makes text from logs safe for a terminal, and cuts and wraps it by its width."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ if TYPE_CHECKING:
 
     from burnctl.render.screen import Screen
 
-# C0 and C1 controls, DEL, line separators, and everything that turns the direction of text around.
+# C0 and C1 controls, DEL, line separators, and bidirectional controls.
 _HARMFUL = {
     *range(0x20),
     *range(0x7F, 0xA0),
@@ -20,7 +20,7 @@ _HARMFUL = {
     *range(0x2060, 0x2070),
     0xFEFF,
     *range(0xFFF9, 0xFFFC),
-    *range(0xE0000, 0xE0080),  # tag characters: unseen, and able to hide words
+    *range(0xE0000, 0xE0080),  # tag characters: invisible, can hide words
 }
 _SPACE = {0x09, 0x0A, 0x0B, 0x0C, 0x0D, 0x85, 0x2028, 0x2029}
 _SAFE = {code: (" " if code in _SPACE else None) for code in _HARMFUL}
@@ -37,7 +37,7 @@ def clean(text: object) -> str:
 
 
 def _without_escapes(text: str) -> str:
-    """Takes escape sequences out whole, so that `ESC ] 52 ; ... BEL` leaves nothing of itself behind."""
+    """Removes whole escape sequences, such as `ESC ] 52 ; ... BEL`."""
     if not any(start in text for start in "\x1b\x90\x98\x9b\x9d\x9e\x9f"):
         return text
     import re
@@ -48,7 +48,7 @@ def _without_escapes(text: str) -> str:
 _ESCAPES = (
     r"(?:\x1b[\]PX^_]|[\x90\x98\x9d\x9e\x9f])[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c|$)?"  # strings, to their end
     r"|(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]?"  # CSI
-    r"|\x1b[ -/]*[0-~]?"  # the short ones
+    r"|\x1b[ -/]*[0-~]?"  # short ones
 )
 
 
@@ -59,7 +59,7 @@ def width_of(text: str) -> int:
 
 
 def cut(text: str, width: int, where: str = "end") -> str:
-    """The text in at most `width` cells, with `…` where something was left out: at the end, start or middle."""
+    """The text in at most `width` cells, with `…` at the end, start or middle where it was cut."""
     if width_of(text) <= width:
         return text
     if width <= 1:
@@ -98,7 +98,7 @@ def _last_cells(text: str, width: int) -> str:
 
 
 def _pieces(text: str) -> list[tuple[str, int]]:
-    """The characters that have their own cells, each with its width; marks belong to the letter before them."""
+    """The characters with their widths; marks belong to the letter before them."""
     pieces: list[tuple[str, int]] = []
     is_joined = False
     for char in text:
@@ -132,7 +132,7 @@ _TAB = 4
 
 
 def lines_of(text: str, room: int) -> list[str]:
-    """The text's own lines, cleaned, each broken where it is longer than the room; blank ends are left out."""
+    """The text's lines, cleaned and broken to the room, without blank ends."""
     broken = [part for line in text.strip("\n").splitlines() for part in wrap(clean(line.expandtabs(_TAB)), room)]
     while broken and not broken[-1].strip():
         broken.pop()
@@ -140,9 +140,9 @@ def lines_of(text: str, room: int) -> list[str]:
 
 
 def wrap(line: str, room: int, hanging: int = 0) -> list[str]:
-    """One line in as many as it takes, broken between words; what is indented stays so.
+    """Breaks a line between words, keeping its indent.
 
-    All but the first have so much less room as they will be `hanging` below it.
+    All but the first line are shorter by `hanging`.
     """
     line = line.rstrip()
     if width_of(line) <= room:
@@ -157,7 +157,7 @@ def _filled(words: Sequence[str], indent: str, room: int, hanging: int) -> Itera
         for n, part in enumerate(_word_parts(word, max(room - hanging - len(indent), 1))):
             wide = width_of(part)
             gap = 1 if used > len(indent) else 0
-            if gap and (n > 0 or used + gap + wide > room):  # between the pieces of a word is no gap
+            if gap and (n > 0 or used + gap + wide > room):  # no gap between the pieces of a word
                 yield line
                 line, used, gap = indent, len(indent), 0
                 room, hanging = room - hanging, 0
@@ -167,7 +167,7 @@ def _filled(words: Sequence[str], indent: str, room: int, hanging: int) -> Itera
 
 
 def _word_parts(word: str, room: int) -> list[str]:
-    """A word in pieces that fit; most words are one."""
+    """A word in pieces that fit."""
     if width_of(word) <= room:
         return [word]
     pieces, line, used = [], "", 0
@@ -182,7 +182,7 @@ def _word_parts(word: str, room: int) -> list[str]:
 
 
 def flow(parts: Sequence[str], screen: Screen, indent: int = 0) -> list[str]:
-    """The parts joined by ` · ` in lines that fit the screen beside an indent; in a pipe one line."""
+    """The parts joined by ` · ` in lines that fit beside an indent; in a pipe one line."""
     room = max(screen.width - indent, 1)
     lines: list[str] = []
     for part in parts:

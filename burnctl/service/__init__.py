@@ -1,1 +1,1 @@
-"""Having burnd started at login: the unit files and agents that `burnctl service` writes, and who runs them."""
+"""Starts burnd at login: unit files and agents for systemd and launchd."""

@@ -1,4 +1,4 @@
-"""burnd and its push as launchd agents: property lists, and loading, looking at and removing them."""
+"""burnd and its push as launchd agents: their property lists, and how to load, inspect and remove them."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _DOCTYPE_ENDS = b'PropertyList-1.0.dtd">\n'
 
 
 def property_list(settings: Settings, log: str, note: str = MARK) -> str:
-    """The agent's text: its label is its file's name, it does not fork, and only a failure starts it again."""
-    # launchd does not rotate logs, burnd does; only output before burnd has its log goes to launchd's file.
+    """The text of an agent: its label is its file's name, it does not fork, and only a failure restarts it."""
+    # launchd does not rotate logs, burnd does; only earlier output goes to launchd's file.
     command = [*settings.command, "--log-file", log]
     return _text(LABEL, command, settings.variables, f"{log}.stderr", note, nice=10, throttle_s=10)
 
 
 def push_list(settings: Settings, log: str) -> str:
-    """The text of a second agent that sends what burnd recorded to a target."""
+    """The text of an agent that pushes to a target."""
     command = [settings.command[0], "-P", "-m", "burnctl", "push", "--no-start", "--watch", *settings.push]
     variables = settings.variables | settings.push_variables
     return _text(PUSH, command, variables, log, MARK, nice=19, throttle_s=300)
@@ -60,7 +60,7 @@ def _text(
 
 
 class Launchd:
-    """The agents of the person whose environment `env` is: burnd, and a push if there is one."""
+    """The agents of the user whose environment `env` is."""
 
     def __init__(
         self, env: Mapping[str, str], *, hardened: bool = False, socketed: bool = False, priced: bool = False
@@ -75,7 +75,7 @@ class Launchd:
         self._target, self._push_target = (f"{self._domain}/{label}" for label in (LABEL, PUSH))
 
     def files(self, settings: Settings) -> dict[str, str]:
-        """What an installation consists of: path to text."""
+        """The files of an installation: path to text."""
         files = {self._path: property_list(settings, self._log)}
         if settings.push:
             files[self._push] = push_list(settings, os.path.join(os.path.dirname(self._log), "push.log"))
@@ -103,7 +103,7 @@ class Launchd:
         return [*lines, "burnd is running and will be started at login"]
 
     def uninstall(self) -> list[str]:
-        """Unloads them and removes what install wrote; returns lines to print."""
+        """Unloads and removes the agents; returns lines to print."""
         managers.check_ours([self._path, self._push], MARK)
         gone = self._remove_push()
         if os.path.exists(self._path):
@@ -118,7 +118,6 @@ class Launchd:
         return managers.remove([self._push], MARK)
 
     def state(self) -> dict[str, Any]:
-        """The state of the agent, for programs."""
         done = self._launchctl("print", self._target)
         facts = dict(line.strip().partition(" = ")[::2] for line in done.stdout.splitlines() if " = " in line)
         pid = facts.get("pid", "")

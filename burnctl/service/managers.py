@@ -1,4 +1,4 @@
-"""Shared parts of systemd and launchd: programs to call, and files that only their writer may replace or remove."""
+"""Shared parts of systemd and launchd: calling programs, and files that only their writer may replace or remove."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def call(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def must(program: str, *arguments: str) -> None:
-    """Runs it, and raises BurnctlError with its own words when it fails."""
+    """Runs it, and raises BurnctlError with its own words if it fails."""
     done = call(program, *arguments)
     if done.returncode:
         output = (done.stderr or done.stdout).strip() or f"exit code {done.returncode}"
@@ -39,7 +39,7 @@ def must(program: str, *arguments: str) -> None:
 
 
 def check_command(settings: Settings) -> None:
-    """Makes sure that what the service will start can be started, by asking it for its version."""
+    """Checks that the service can be started, by asking the command for its version."""
     *command, _run = settings.command
     try:
         done = subprocess.run([*command, "--version"], capture_output=True, text=True, check=False, cwd="/")
@@ -54,7 +54,7 @@ def check_command(settings: Settings) -> None:
 
 
 def is_ours(path: str, mark: str) -> bool | None:
-    """Whether burnctl wrote the file at `path`; None if there is no file."""
+    """Whether burnctl wrote the file; None if there is none."""
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             return mark in file.read(4096)
@@ -71,7 +71,7 @@ def check_ours(paths: Iterable[str], mark: str) -> None:
 
 
 def write(path: str, text: str, mode: int | None = None) -> None:
-    """Puts a whole file in place, or leaves things as they were. Without a `mode`, the umask decides."""
+    """Writes a whole file or changes nothing. Without a `mode`, the umask decides."""
     beside = f"{path}.{os.getpid()}"
     try:
         os.makedirs(os.path.dirname(path), exist_ok=True)
@@ -119,7 +119,7 @@ def stop_one_started_by_hand() -> int | None:
 
 
 def last_lines(path: str, lines: int, *, follow: bool) -> int:
-    """Shows the end of a log file, by `tail`, in our place."""
+    """Shows the end of a log file with `tail`."""
     if not os.path.exists(path):
         raise BurnctlError(f"{path}: there is no log yet")
     words = ["tail", "-n", str(lines), *(["-F"] if follow else []), path]
@@ -127,7 +127,7 @@ def last_lines(path: str, lines: int, *, follow: bool) -> int:
 
 
 def in_our_place(words: list[str]) -> int:
-    """Lets another program go on at this terminal; does not return when it could be started."""
+    """Replaces this process by another program; returns only if that fails."""
     try:
         os.execvp(words[0], words)  # noqa: S606 - a list of words, no shell
     except OSError as error:

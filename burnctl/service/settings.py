@@ -1,4 +1,4 @@
-"""Variables and command of the service, since it does not see a shell's variables. Pure."""
+"""Variables and command of the service, which does not see a shell's variables. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ VARIABLES = (
     "BURND_SOCKET",
     *_OF_PRODUCTS,
 )
-# Of a push: how to reach a bucket or database. Secrets are in files of their own, never in a unit.
+# How a push reaches a bucket or database. Secrets are in files, never in a unit.
 PUSH_VARIABLES = (
     *("AWS_PROFILE", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"),
     *("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE", "SSL_CERT_FILE", "BURND_PUSH_USER"),
@@ -29,9 +29,9 @@ _PATHS = {"RELAYBURN_HOME", "BURND_SOCKET", *(name for name, variable in _OF_PRO
 
 
 class Settings:
-    """The variables to set, the command to start, and the two places a hardened service must be able to write to.
+    """The variables, the command, and the two places that a hardened service must write to.
 
-    `push` are the arguments of `burnctl push` for a second service, `push_variables` its own variables.
+    `push` are the arguments of `burnctl push` for a second service, `push_variables` its variables.
     """
 
     __slots__ = ("command", "home", "push", "push_variables", "socket", "variables")
@@ -50,12 +50,12 @@ class Settings:
 
 
 def command_of(python: str) -> list[str]:
-    """How burnd is started: by this interpreter, never with code from the working folder on its path."""
+    """Starts burnd with this interpreter, never with code from the working folder."""
     return [python, "-P", "-m", "burnd", "run"]
 
 
 def variables_in(env: Mapping[str, str], working_folder: str) -> dict[str, str]:
-    """Those of our variables that are set, folders made absolute. Raises BurnctlError for what no unit can hold."""
+    """Our variables that are set, folders made absolute. Raises BurnctlError for values that a unit cannot have."""
     variables = wherever(env, working_folder)
     for name, value in variables.items():
         if not value.isprintable():
@@ -64,7 +64,7 @@ def variables_in(env: Mapping[str, str], working_folder: str) -> dict[str, str]:
 
 
 def wherever(env: Mapping[str, str], working_folder: str) -> dict[str, str]:
-    """Those of our variables that are set, so that they mean the same from any working folder."""
+    """Our variables that are set, valid in any working folder."""
     values = {name: value for name in VARIABLES if (value := env.get(name))}
     return {name: _absolute(value, env, working_folder) if name in _PATHS else value for name, value in values.items()}
 

@@ -1,4 +1,4 @@
-"""burnd as a systemd user service: writing, enabling, looking at and removing its units."""
+"""burnd as a systemd user service: writes, enables, inspects and removes its units."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from burnctl.service.settings import Settings
 
 _DROP_INS = f"{units.SERVICE}.d"
-# Those that are enabled, in the order in which they are; then what belongs to them.
+# The units to enable, in order, then the files that belong to them.
 _ENABLED = (units.SOCKET, units.SERVICE, units.PRICES_TIMER, units.PUSH)
 _BESIDE = (units.PRICES, f"{_DROP_INS}/{units.HARDENING}", f"{_DROP_INS}/{units.WITH_SOCKET}")
 _FACTS = "ActiveState,SubState,UnitFileState,MainPID,NRestarts,StatusText"
 
 
 class Systemd:
-    """The service of the person whose environment `env` is."""
+    """The service of the user whose environment `env` is."""
 
     def __init__(
         self, env: Mapping[str, str], *, hardened: bool = False, socketed: bool = False, priced: bool = False
@@ -40,7 +40,7 @@ class Systemd:
         self._every = [os.path.join(self._folder, name) for name in (*_ENABLED, *_BESIDE)]
 
     def files(self, settings: Settings) -> dict[str, str]:
-        """What an installation consists of: path to text. Raises BurnctlError for what no unit can say."""
+        """The files of an installation: path to text. Raises BurnctlError for values that no unit can have."""
         if set(settings.command[0]) & set("\"'\\"):
             raise BurnctlError(f"systemd cannot start {settings.command[0]}: its path has quotes or backslashes")
         texts = units.files(settings, **self._parts)
@@ -68,7 +68,7 @@ class Systemd:
         return lines
 
     def uninstall(self) -> list[str]:
-        """Stops it and removes what install wrote; returns lines to print."""
+        """Stops and removes everything; returns lines to print."""
         managers.check_ours(self._every, units.MARK)
         there = [path for path in self._every if os.path.exists(path)]
         if not there:
@@ -79,7 +79,6 @@ class Systemd:
         return [f"removed {path}" for path in gone]
 
     def state(self) -> dict[str, Any]:
-        """The state of the service, for programs."""
         output = _systemctl("show", units.SERVICE, f"--property={_FACTS}").stdout
         facts = dict(line.partition("=")[::2] for line in output.splitlines())
         return {
@@ -102,7 +101,7 @@ class Systemd:
         return NOT_RUNNING if done.returncode else 0
 
     def logs(self, lines: int, *, follow: bool) -> int:
-        """The journal's lines of the service; of a burnd that logs elsewhere, or is no service, those of its file."""
+        """Shows the journal of the service, or the log file of a burnd that writes one."""
         own_file = log_setting()
         if own_file or not os.path.exists(self._service) or shutil.which("journalctl") is None:
             path = os.path.join(home_folder(), own_file or "burnd.log")
@@ -111,7 +110,7 @@ class Systemd:
         return managers.in_our_place(["journalctl", "--user", "-u", units.SERVICE, "-n", str(lines), *how])
 
     def _make_room(self) -> list[str]:
-        """Ends the burnd that runs now: its settings and its socket are the old ones."""
+        """Stops a running burnd: its settings and socket are old."""
         if _systemctl("is-active", "--quiet", units.SERVICE).returncode == 0:
             _must("stop", units.SERVICE)
         elif (pid := managers.stop_one_started_by_hand()) is not None:
@@ -119,7 +118,7 @@ class Systemd:
         return []
 
     def _remove(self, paths: list[str]) -> list[str]:
-        """Takes our files away, disabling the units among them first."""
+        """Disables our units and removes our files."""
         units_among = (name for name in _ENABLED if os.path.join(self._folder, name) in paths)
         there = [name for name in units_among if os.path.exists(os.path.join(self._folder, name))]
         if there:
@@ -144,7 +143,7 @@ def _check_manager() -> None:
 
 
 def _lingers() -> bool:
-    """Whether the person's services go on after they log out."""
+    """Whether services go on after a logout."""
     import pwd
 
     try:

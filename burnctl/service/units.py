@@ -1,4 +1,4 @@
-"""The text of the systemd user units, written here and nowhere else: `systemd/` is made from it. Pure."""
+"""The text of the systemd user units; `systemd/` is made from it. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NOTE = f"{MARK} To change something use `systemctl --user edit burnd`: the next
 
 
 def service(settings: Settings, note: str = _NOTE) -> str:
-    """The service itself, with what works in every user unit."""
+    """The service, with what works in every user unit."""
     return f"""{note}
 [Unit]
 Description=burnd, which records what coding agents spend
@@ -65,7 +65,7 @@ WantedBy=default.target
 
 
 def hardening(settings: Settings, note: str = _NOTE) -> str:
-    """What needs unprivileged user namespaces, for kernels that allow them."""
+    """Settings that need unprivileged user namespaces."""
     places = dict.fromkeys((settings.home, os.path.dirname(settings.socket)))
     private_tmp = "" if _needs_tmp(settings) else "PrivateTmp=yes\n"
     return f"""{note}
@@ -87,7 +87,7 @@ ProtectHostname=yes
 
 
 def socket(settings: Settings, note: str = _NOTE) -> str:
-    """A socket that systemd holds: clients wait instead of failing while burnd starts."""
+    """A socket of systemd: clients wait while burnd starts."""
     return f"""{note}
 [Unit]
 Description=The socket of burnd
@@ -113,7 +113,7 @@ After={SOCKET}
 
 
 def prices(settings: Settings, note: str = _NOTE) -> str:
-    """Fetches the newest prices on a timer, the only use of the network."""
+    """Fetches the newest prices."""
     return f"""{note}
 [Unit]
 Description=The newest prices for burnd
@@ -129,7 +129,7 @@ NoNewPrivileges=yes
 
 
 def prices_timer(note: str = _NOTE) -> str:
-    """Once a week, at another time on every machine, and after it was switched off then."""
+    """Weekly at a random time, and after a missed run."""
     return f"""{note}
 [Unit]
 Description=The newest prices for burnd, once a week
@@ -145,7 +145,7 @@ WantedBy=timers.target
 
 
 def push(settings: Settings, note: str = _NOTE) -> str:
-    """Sends what burnd recorded to a target. It needs the network, which burnd itself does not."""
+    """Pushes to a target. It needs the network, which burnd itself does not."""
     return f"""{note}
 [Unit]
 Description=Sends what burnd recorded to a database or folder
@@ -182,13 +182,13 @@ def files(settings: Settings, *, hardened: bool, socketed: bool, priced: bool) -
 
 
 def _needs_tmp(settings: Settings) -> bool:
-    """Whether something burnd needs lies where a private /tmp would hide it."""
+    """Whether a private /tmp would hide something burnd needs."""
     places = (settings.home, settings.socket, *settings.variables.values())
     return any(place.startswith(("/tmp/", "/var/tmp/")) for place in places)  # noqa: S108 - theirs, not ours
 
 
 def _command(words: Sequence[str]) -> str:
-    """A command line. After the program itself `$` would be taken for a variable."""
+    """A command line. After the program `$` would begin a variable."""
     program, *arguments = words
     return " ".join([_quoted(program), *(_quoted(word.replace("$", "$$")) for word in arguments)])
 
@@ -205,5 +205,5 @@ def _quoted(word: str) -> str:
 
 
 def _plain(path: str) -> str:
-    """Escapes the value of a setting that takes the rest of its line."""
+    """Escapes a value that takes the rest of its line."""
     return path.replace("%", "%%")

@@ -25,7 +25,7 @@ else:
 
 
 DEADLINE_S = 10.0
-LONG_S = 600.0  # for what may have to read or write everything there is
+LONG_S = 600.0  # for methods that may read or write everything
 _REQUIRED = object()
 
 
@@ -141,7 +141,6 @@ class Params:
 
     @classmethod
     def about(cls) -> str:
-        """What the method does, in a sentence."""
         return (cls.__doc__ or "").strip().partition("\n\n")[0].replace("\n    ", " ")
 
 

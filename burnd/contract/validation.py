@@ -17,7 +17,7 @@ from burnd.harness.registry import source_of
 
 P = TypeVar("P", bound=Params)
 _SHOWN = 60
-# msgspec's messages, and the path of the value they are about.
+# msgspec's messages, and the path in them.
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
 _MISSING = re.compile(r"Object missing required field `(\w+)`")
 _TYPE = re.compile(r"Expected `([^`]+)`, got `([^`]+)`")
@@ -37,7 +37,7 @@ _WORDS = {
 
 
 class BadParams(ValueError):
-    """Raised when a request's parameters are not those of its method; `hint` lists those."""
+    """Raised for wrong parameters; `hint` lists those of the method."""
 
     def __init__(self, what: str, hint: str = "") -> None:
         self.hint = hint
@@ -80,7 +80,7 @@ def struct_of(method: type[Params]) -> type[msgspec.Struct]:
 
 
 def _checked(one: Param, hint: Any) -> Any:
-    """The type of a parameter as msgspec checks it: with its choices and bounds, and nested parameters as structs."""
+    """The type of a parameter for msgspec, with its choices and bounds; nested parameters are structs."""
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
     if origin in (Union, UnionType):
         return Union[tuple(_checked(one, part) for part in inner)]  # noqa: UP007 - of a tuple

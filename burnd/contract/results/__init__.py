@@ -1,6 +1,6 @@
-"""The types of all answers, each the dict that the socket sends, with the names of docs/protocol.md.
+"""The types of all answers, as dicts with the names of docs/protocol.md.
 
-Only type checkers and tests import these modules, so they cost burnctl nothing. A newer daemon may send more keys.
+Only type checkers and tests import these modules. A newer daemon may send more keys.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ class Answer(TypedDict):
 
 
 class Backfill(TypedDict):
-    """Whether all logs were read when the answer was made, and the progress if not.
+    """Whether all logs were read for the answer, and the progress if not.
 
     `exact`: the answer is complete although logs are still being read.
     """
@@ -29,7 +29,7 @@ class Backfill(TypedDict):
 
 
 class Currency(TypedDict):
-    """The currency to show costs in, which are in dollars: `rate` of it are one dollar."""
+    """The currency for costs, which are in dollars: `rate` of it are one dollar."""
 
     code: str
     rate: float
@@ -43,7 +43,7 @@ class Plan(TypedDict):
 
 
 class PartialAnswer(Answer):
-    """An answer about turns, sessions or content, which is incomplete until `backfill` is done."""
+    """An answer that is incomplete until `backfill` is done."""
 
     backfill: Backfill
     currency: NotRequired[Currency]
@@ -65,7 +65,7 @@ class Usage(TypedDict):
 
 
 class Cost(TypedDict):
-    """Tokens and their cost at API prices; None if nothing of it has a price."""
+    """Tokens and their cost at API prices; None if nothing has a price."""
 
     usage: Usage
     searches: NotRequired[int]
@@ -86,7 +86,7 @@ class Totals(TypedDict):
 
 
 class OptionalCounts(TypedDict, total=False):
-    """The fields of `Totals` beside tokens and cost, where they may be missing."""
+    """The fields of `Totals` where they may be missing."""
 
     turns: int
     openTurns: int

@@ -67,9 +67,9 @@ class TotalsBytes(TypedDict):
 
 
 class BackfillBytes(TypedDict):
-    """The progress of reading old logs, in bytes.
+    """The progress of reading old logs.
 
-    `exact`: totals are complete already; `totals`: they are being added up, and old logs wait for it.
+    `exact`: totals are complete; `totals`: they are being added up first.
     """
 
     done: int
@@ -114,14 +114,14 @@ class ContentSize(TypedDict):
 
 
 class IndexState(TypedDict):
-    """The index; `state` may be `rebuilding 41%`."""
+    """`state` may be `rebuilding 41%`."""
 
     state: str
     bytes: int
 
 
 class SearchState(TypedDict):
-    """The search index; `pending` sessions are not in it yet."""
+    """`pending` sessions are not in the search index yet."""
 
     state: str
     pending: int
@@ -130,7 +130,7 @@ class SearchState(TypedDict):
 
 
 class CausesState(TypedDict):
-    """Attribution; the causes of `pending` rails are not counted yet."""
+    """The causes of `pending` rails are not attributed yet."""
 
     state: str
     pending: int
@@ -144,7 +144,7 @@ class SpoolState(TypedDict):
 
 
 class DiskState(TypedDict):
-    """Bytes that are free, and that have to be; None while the daemon is starting."""
+    """Free bytes and the reserve; None while the daemon is starting."""
 
     free: int | None
     reserve: int | None
@@ -158,14 +158,14 @@ class PricesState(TypedDict):
 
 
 class Problem(TypedDict):
-    """Something that is not as it should be, and what to do about it."""
+    """What is wrong, and what to do about it."""
 
     what: str
     remedy: str
 
 
 class LostLogs(TypedDict):
-    """Sessions whose logs have disappeared of late with no clean-up to explain it, and when the newest was noticed."""
+    """Sessions whose logs disappeared with no clean-up to explain it, and when the newest was noticed."""
 
     sessions: int
     noticedAt: str | None
@@ -246,7 +246,7 @@ class ToolCall(TypedDict):
 
 
 class LedgerBlock(TypedDict):
-    """A block that entered a turn's context or that the turn made: its kind and size."""
+    """Kind and size of a block that entered a turn's context or that the turn made."""
 
     kind: str
     bytes: int
@@ -307,7 +307,7 @@ class LedgerTurn(_Entered, _LedgerBlocks):
 
 
 class TailEvent(Answer):
-    """A notification of `tail`: a `turn` with `open` and `costUsd`, or a `budget` that is crossed."""
+    """A `turn` with `open` and `costUsd`, or a `budget` that is exceeded."""
 
     missed: int
     open: NotRequired[bool]
@@ -344,7 +344,7 @@ class Shutdown(Answer):
 
 
 class Stamp(Answer):
-    """`stamp`; `new` of them were not recorded yet."""
+    """`stamp`; `new` of them were not recorded before."""
 
     stamped: int
     new: int
@@ -356,7 +356,7 @@ class StampRange(TypedDict):
 
 
 class StampSelector(TypedDict, total=False):
-    """What a stamp is about: a session, maybe a range of it, or a message."""
+    """A session, a range of it, or a message."""
 
     sessionId: str
     messageId: str
@@ -402,7 +402,7 @@ class Spool(Answer):
 
 
 class GuardLimit(TypedDict):
-    """A limit of the guard; `used` is null for a limit of sessions if no session was given."""
+    """`used` is null for a limit of sessions if no session was given."""
 
     key: str
     scope: str
@@ -415,7 +415,7 @@ class GuardLimit(TypedDict):
 class GuardCheck(Answer):
     """`guard.check`; `decision` is "allow" or "deny", `limit` the one that is reached.
 
-    With `stop` the agent is ended: it went on calling tools after several denials.
+    With `stop` the agent is ended, after several denials.
     """
 
     decision: str

@@ -21,7 +21,7 @@ Basis = Literal["reported", "counted"]
 
 
 class SelectedReport(PartialAnswer, PriceNotes):
-    """A report of the turns that its filters select. `unlogged` is usage that no log has, which `totals` lack."""
+    """A report of the turns that its filters select. `unlogged` is usage that no log has; `totals` lack it."""
 
     filters: dict[str, Any]
     totals: Totals
@@ -29,7 +29,7 @@ class SelectedReport(PartialAnswer, PriceNotes):
 
 
 class NamedUnpriced(TypedDict):
-    """The models without a price: `harnessModels` have a cost that their harness stated."""
+    """Models without a price; the harness stated the cost of `harnessModels`."""
 
     unpricedModels: list[str]
     harnessModels: list[str]
@@ -54,7 +54,7 @@ class Quality(TypedDict):
 
 
 class SummaryRow(Totals):
-    """A row of a summary. `keys` are those of two dimensions."""
+    """`keys` are those of two dimensions."""
 
     key: str | None
     keys: NotRequired[dict[str, str | None]]
@@ -219,10 +219,10 @@ class ChangedTurn(ExportedTurn):
 
 
 class ChangedSession(TypedDict):
-    """A session in the change feed. `causesSeq` and `findingsSeq` are the `seq` of its rows there; 0 if it has none.
+    """`causesSeq` and `findingsSeq` are the `seq` of the session's rows there, or 0.
 
-    With `mayGoOn` the outcome is unknown while the last request is open, or no older than ten minutes. `erased`: some
-    of its content was pruned or forgotten.
+    With `mayGoOn` the outcome is unknown: the last request is open or recent. `erased`: some content was pruned or
+    forgotten.
     """
 
     sessionId: str
@@ -243,7 +243,7 @@ class ChangedSession(TypedDict):
 
 
 class ChangedCause(TypedDict):
-    """Tokens of a session by day of UTC, cause and model; `n` is its number among those of the session."""
+    """Tokens of a session by UTC day, cause and model; `n` counts the causes of the session."""
 
     sessionId: str
     source: str
@@ -268,7 +268,7 @@ class ChangedCause(TypedDict):
 
 
 class ChangedFinding(TypedDict):
-    """A finding in a session and those that it started; `n` is its number among them."""
+    """A finding in a session and those that it started; `n` counts them."""
 
     sessionId: str
     source: str | None
@@ -293,8 +293,8 @@ class GoneTurn(TypedDict):
 class Changes(PartialAnswer):
     """`changes`. `seq` is the number of all rows of the page, `left` counts the sessions since the pass before.
 
-    `complete` is set on the last page of a pass over the changes, `more` if another page is due. `reset` is set on
-    every page of a pass that begins with everything: at its end, rows below `firstSeq` are not true any more.
+    `complete` is set on the last page of a pass, `more` if another page is due. `reset` is set on every page of a pass
+    that begins with everything: at its end, rows below `firstSeq` are obsolete.
     """
 
     machine: str | None
@@ -351,7 +351,7 @@ class Pricing(Answer, PriceNotes):
 
 
 class WhyPart(TypedDict):
-    """What was paid as fresh input, cache writes, cache reads, output or searches."""
+    """Cost of fresh input, cache writes, cache reads, output or searches."""
 
     tokens: int
     searches: NotRequired[int]
@@ -392,7 +392,7 @@ class CauseAgent(Cost):
 
 
 class Cause(Cost):
-    """What a session or a turn paid for. Of a turn, it has `tokens` instead of `entered` to `reentries`."""
+    """A cause of a session's or turn's cost. Of a turn, it has `tokens` instead of `entered` to `reentries`."""
 
     kind: str
     label: str
@@ -417,7 +417,7 @@ class Cause(Cost):
 
 
 class WhyTotals(Cost, OptionalCounts):
-    """The cost of a session or of a turn; of a session with all fields of `Totals`."""
+    """Of a session it has all fields of `Totals`."""
 
 
 class WhyTurn(TypedDict):
@@ -471,9 +471,7 @@ class SessionMisses(Cost):
 
 
 class CacheTtl(TypedDict):
-    """The cost of contexts, and with all cache writes for five minutes or for an hour. `written` has the lifetimes
-    that occur.
-    """
+    """The cost of contexts, and with all cache writes of one lifetime. `written` has the lifetimes that occur."""
 
     written: list[str]
     costUsd: float
@@ -512,7 +510,7 @@ class Why(PartialAnswer, PriceNotes, NamedUnpriced):
 
 
 class HotspotRow(TypedDict):
-    """A tool, file, command, prompt or other cause over all sessions. `keys` are those of two dimensions."""
+    """A tool, file, command, prompt or other cause. `keys` are those of two dimensions."""
 
     key: str
     kind: str
@@ -775,7 +773,7 @@ class ReachedLimit(Span):
 
 
 class WindowShare(TypedDict):
-    """The part of a window's cost that a project, a session or a group of causes has."""
+    """The part of a window's cost that a project, session or group of causes has."""
 
     key: str | None
     costUsd: float | None

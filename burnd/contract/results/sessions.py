@@ -37,7 +37,7 @@ class SessionRow(SessionFacts, OptionalCounts):
 
 
 class GoneLogs(TypedDict):
-    """Counts the sessions that lost their logs, and those of them that no clean-up explains."""
+    """Sessions that lost their logs, and those of them that no clean-up explains."""
 
     count: int
     unexplained: int
@@ -140,7 +140,7 @@ class HitMeta(TypedDict):
 
 
 class HitMessage(TypedDict):
-    """A message around a hit; the one that matched has `match` and `highlights`."""
+    """A message around a hit; the match has `match` and `highlights`."""
 
     role: str
     msgIdx: int
@@ -171,8 +171,7 @@ class Hit(TypedDict):
 class Search(PartialAnswer):
     """`sessions.search`; `corrected` words by their misspelling, `allWords` only if it is false.
 
-    `matches` is the number of hits in all, or with `matchesAtLeast` a lower bound of it. `next` is the offset of the
-    next page, if there may be more hits.
+    `matches` counts all hits; with `matchesAtLeast` it is a lower bound. `next` is the offset of a next page.
     """
 
     query: str
@@ -279,7 +278,7 @@ class RecordedSession(SessionFacts):
 
 
 class Recording(Answer):
-    """`sessions.recording`; the `lines` of all pages together are JSON lines: `{"turn": ...}`, then records."""
+    """`sessions.recording`; the `lines` of all pages are JSON lines: `{"turn": ...}`, then records."""
 
     session: RecordedSession
     lines: str
