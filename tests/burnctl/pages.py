@@ -6,15 +6,14 @@ import argparse
 import inspect
 import json
 import re
-import textwrap
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 
 from burnctl.cli import load
 from burnctl.client import Client
 from burnctl.commands import module_of, present
-from burnctl.parser import Parser, help_of, overview, parser_for
+from burnctl.parser import Parser, parser_for
 from burnd.contract import Param, Params
 from burnd.contract import methods as contract_methods
 from burnd.contract.reports import Filters
@@ -25,41 +24,95 @@ DOCS = Path(__file__).parents[2] / "docs"
 COMMANDS, API, CONFIGURATION = DOCS / "commands.md", DOCS / "python-api.md", DOCS / "configuration.md"
 PROTOCOL = DOCS / "protocol.md"
 BEGIN, END = "<!-- generated: begin -->\n", "<!-- generated: end -->\n"
-WIDTH = 80
-SHARED = 5
+SHARED = 3  # commands that describe an option in the same words
+EXAMPLES = 2
+USUAL_FLAGS = ["--json", "--no-color", "--no-start"]
+REPORT_FLAGS = [*USUAL_FLAGS, "--no-wait", "--notes"]
 FILTERS = "the filters"
 FILTER_FLAGS = [f"--{name.removesuffix('s') if name == 'tags' else name}" for name in Filters.params if name != "tz"]
 
 
 def commands() -> str:
-    """Every command's help for a terminal of 80 columns; options that many commands share are listed once."""
+    """Every command with its options; options that several commands share are described once."""
     parsers = {verb: parser_for(verb, load(verb)) for verb in present()}
-    shared = _shared_options(parsers.values())
-    parts = ["## Overview\n", _block(overview(WIDTH))]
-    about = "An option that a command shares with others is described here and only named there"
-    filters = f"{FILTERS} are those from {FILTER_FLAGS[0]} to {FILTER_FLAGS[-1]}"
-    parts += ["## Shared options\n", f"{about}; {filters}.\n", _block("\n".join(shared))]
+    shared = _shared(parsers.values())
+    groups: dict[str, list[str]] = {}
     verbs_of: dict[str, list[str]] = {}
-    for verb in present():
+    for verb, (group, _) in present().items():
+        groups.setdefault(group, []).append(verb)
         verbs_of.setdefault(module_of(verb), []).append(verb)
-    group = ""
-    for verb, (its_group, line) in present().items():
-        if its_group != group:
-            group = its_group
-            parts.append(f"## {group}\n")
-        parts.append(f"### burnctl {verb}\n")
-        main = _main_of(verbs_of[module_of(verb)], parsers)
-        if verb == main:
-            text = re.sub(
-                r"`burnctl help \S+ ACTION` explains one of them\.\n\n?", "", _own_help(parsers[verb], shared)
-            )
-            parts += [
-                _block(text),
-                *(_block(_own_help(action, shared)) for action in _actions_with_more(parsers[verb])),
-            ]
-        else:
-            parts.append(_difference(line, main, parsers[verb], parsers[main]))
+    links = {group: ", ".join(f"[{verb}](#burnctl-{verb})" for verb in verbs) for group, verbs in groups.items()}
+    parts = ["\n".join(f"- **{group}**: {verbs}" for group, verbs in links.items()) + "\n", _shared_section(shared)]
+    for group, verbs in groups.items():
+        parts.append(f"## {group}\n")
+        for verb in verbs:
+            parts.append(f"### burnctl {verb}\n")
+            main = _main_of(verbs_of[module_of(verb)], parsers)
+            if verb == main:
+                parts.append(_section(parsers[verb], shared))
+            else:
+                parts.append(_difference(present()[verb][1], main, parsers[verb], parsers[main]))
     return "\n".join(parts)
+
+
+def _shared_section(shared: Collection[str]) -> str:
+    filters = f"The filters are those from `{FILTER_FLAGS[0]}` to `{FILTER_FLAGS[-1]}`"
+    usual = f"the usual options are {', '.join(f'`{flag}`' for flag in USUAL_FLAGS)}"
+    of_reports = f"the report options are these with {' and '.join(f'`{flag}`' for flag in REPORT_FLAGS[3:])}"
+    about = "What a command shares with others is described here and only named there"
+    ordered = sorted(shared, key=lambda option: option.startswith("`--"))
+    return f"## Shared options\n\n{about}. {filters}; {usual}; {of_reports}.\n\n" + "".join(
+        f"- {one}\n" for one in ordered
+    )
+
+
+def _section(parser: Parser, shared: Collection[str]) -> str:
+    """What a command does, its own arguments and options, its actions, and a few examples."""
+    lines = [f"{_capital(parser.description or '')}\n"]
+    if options := _list(parser, shared):
+        lines.append("\n".join(options) + "\n")
+    seen = set(shared)
+    actions = []
+    for action in actions_of(parser):
+        actions += _action(action, seen)
+        seen |= {*_options(action)}
+    if actions:
+        lines.append("\n".join(actions) + "\n")
+    examples = [line for line in parser.examples if line != parser.prog][:EXAMPLES]
+    if examples:
+        lines.append("```text\n" + "\n".join(examples) + "\n```\n")
+    return "\n".join(lines)
+
+
+def _action(parser: Parser, seen: Collection[str]) -> list[str]:
+    """An action such as `guard install` as an item, its options below; those of an earlier action are only named."""
+    places = [_flag(action) for action in _shown(parser) if not action.option_strings]
+    name = " ".join([parser.prog.removeprefix("burnctl "), *places])
+    options = [line for line in _list(parser, seen) if line.startswith("- `--") or not line.startswith("- `")]
+    return [f"- `{name}`: {_capital(parser.description or '')}", *(f"  {line}" for line in options)]
+
+
+def _list(parser: Parser, shared: Collection[str]) -> list[str]:
+    own = [option for option in _options(parser) if option not in shared]
+    flags = [_flag(action).split()[0] for action in _shown(parser) if _option(action) in shared]
+    names = (FILTERS, FILTER_FLAGS), ("the report options", REPORT_FLAGS), ("the usual options", USUAL_FLAGS)
+    for name, group in names:
+        if set(group) <= set(flags):
+            flags = [name, *(flag for flag in flags if flag not in group)]
+    named = ", ".join(f"`{flag}`" if flag[0] in "-ABCDEFGHIJKLMNOPQRSTUVWXYZ" else flag for flag in flags)
+    return [f"- {option}" for option in own] + ([f"- {named}"] if named else [])
+
+
+def _formatted(text: str) -> str:
+    """With flags as code."""
+    parts = " ".join(text.split()).split("`")
+    parts[::2] = [re.sub(r"(?<![\w-])-(?:-[a-z]+(?:-[a-z]+)*|[A-Z]\b)", r"`\g<0>`", part) for part in parts[::2]]
+    return "`".join(parts)
+
+
+def _capital(text: str) -> str:
+    text = _formatted(text)
+    return text[:1].upper() + text[1:] + ("" if text.endswith((".", ":", "?")) else ".")
 
 
 def _main_of(verbs: list[str], parsers: dict[str, Parser]) -> str:
@@ -78,53 +131,37 @@ def _difference(line: str, main: str, parser: Parser, other: Parser) -> str:
     arguments = [f"`{action.metavar}`" for action in parser._actions if not action.option_strings and action.metavar]
     if line.startswith("the same as "):
         return f"The same as `burnctl {main}`.\n"
-    text = f"{line[0].upper()}{line[1:]}. Options as for `burnctl {main}`"
+    text = f"{line[0].upper()}{line[1:]}; options as for `{main}`"
     text += f" except {', '.join(lacks)}" if lacks else ""
-    return f"{text}; argument {', '.join(arguments)}.\n" if arguments else f"{text}.\n"
+    return f"{text}, with {', '.join(arguments)}.\n" if arguments else f"{text}.\n"
 
 
-def _shared_options(parsers: Iterable[Parser]) -> list[str]:
-    """The options that at least `SHARED` commands describe in the same words."""
-    counts = Counter(option for parser in parsers for option in _options(help_of(parser, WIDTH)))
-    return [option for option, times in counts.items() if times >= SHARED]
+def _shared(parsers: Iterable[Parser]) -> Collection[str]:
+    """The options and arguments that at least `SHARED` commands describe in the same words."""
+    counts = Counter(option for parser in parsers for option in _options(parser))
+    return dict.fromkeys(option for option, times in counts.items() if times >= SHARED).keys()
 
 
-def _options(text: str) -> list[str]:
-    """The options in a help text, each with its description, in one common layout."""
-    found = re.findall(r"(?m)^  (--\S+(?: \S+)*)(?: {2,}|\n {6,})(\S[^\n]*(?:\n {6,}[^\n]+)*)", text)
-    return [_option(flag, " ".join(about.split())) for flag, about in found]
+def _options(parser: Parser) -> list[str]:
+    return [_option(action) for action in _shown(parser)]
 
 
-def _option(flag: str, about: str) -> str:
-    return textwrap.fill(about, WIDTH, initial_indent=f"  {flag:<20} ", subsequent_indent=" " * 23)
+def _shown(parser: Parser) -> list[argparse.Action]:
+    """The options and arguments that help shows, apart from --help and the choice of an action."""
+    left_out = (argparse._HelpAction, argparse._SubParsersAction)
+    return [one for one in parser._actions if one.help != argparse.SUPPRESS and not isinstance(one, left_out)]
 
 
-def _own_help(parser: Parser, shared: list[str]) -> str:
-    """A command's help without the shared options, which are named in one line."""
-    text = help_of(parser, WIDTH)
-    usage, _, text = text.partition("\n\n")
-    usage = " ".join(re.sub(r"\[--.*?\](?!\])", "", usage).split()) + " [OPTIONS]"
-    own: list[str] = []
-    others: list[str] = []
-    for option in _options(text):
-        (others if option in shared else own).append(option)
-    if not others:
-        return help_of(parser, WIDTH)
-    before, _, after = text.partition("options:\n")
-    rest = after[after.index("\n\n") :] if "\n\n" in after else "\n"
-    flags = [one.split()[0] for one in others]
-    if set(FILTER_FLAGS) <= set(flags):
-        flags = [FILTERS, *(flag for flag in flags if flag not in FILTER_FLAGS)]
-    layout = textwrap.TextWrapper(WIDTH, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
-    names = layout.fill(", ".join(flags))
-    lines = ["options:", *own, "", "shared options:", names] if own else ["shared options:", names]
-    return f"{usage}\n\n{before}" + "\n".join(lines) + rest
+def _option(action: argparse.Action) -> str:
+    return f"`{_flag(action)}`: {_formatted(action.help or '')}"
 
 
-def _actions_with_more(parser: Parser) -> list[Parser]:
-    """The actions with options or arguments that the command does not have; its help describes the others."""
-    names = {action.dest for action in parser._actions}
-    return [one for one in actions_of(parser) if {action.dest for action in one._actions} - names]
+def _flag(action: argparse.Action) -> str:
+    """Its longest name with the name of its value."""
+    if not action.option_strings:
+        return f"{action.metavar or action.dest.upper()}{' ...' if action.nargs in ('+', '*') else ''}"
+    value = action.metavar or "|".join(map(str, action.choices or ())) or action.dest.replace("_", "-").upper()
+    return action.option_strings[-1] if action.nargs == 0 else f"{action.option_strings[-1]} {value}"
 
 
 def actions_of(parser: Parser) -> list[Parser]:
@@ -176,10 +213,6 @@ def _parameters(function: Callable[..., object]) -> str:
         optional = "=" if parameter.default is not parameter.empty else ""
         shown.append(f"{mark}{parameter.name}{optional}")
     return ", ".join(shown)
-
-
-def _block(text: str) -> str:
-    return f"```text\n{text.rstrip()}\n```\n"
 
 
 def configuration() -> str:
