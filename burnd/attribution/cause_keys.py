@@ -1,7 +1,4 @@
-"""Keys of the sums of causes: kind, tool, target, and the type of the subagent that paid.
-
-The level of a cause is the report that needs its target. Reports by tool add up all targets.
-"""
+"""Keys of the sums of causes: kind, tool, target, and the type of the subagent that paid."""
 
 from __future__ import annotations
 
@@ -15,8 +12,8 @@ from burnd.classify.tools import Kind as ToolKind
 from burnd.classify.tools import kind as tool_kind
 from burnd.index.store import keyed
 
-# TOOL: causes without a target. FILE, COMMAND, NAMED: calls by target; NAMED are agents and skills. MISS and PROMPT
-# describe the same tokens a second time (cache misses by reason, turns by prompt) and are in no sum with the others.
+# Levels are the reports that need the target of a cause. NAMED are agents and skills. MISS and PROMPT describe the same
+# tokens a second time (cache misses by reason, turns by prompt) and are in no sum with the others.
 TOOL, FILE, COMMAND, NAMED, MISS, PROMPT = LEVELS = range(6)
 PAID_LEVELS: Final = (TOOL, FILE, COMMAND, NAMED)  # together, every token once
 MISSED: Final = "miss"
@@ -39,8 +36,6 @@ _SUBJECT_OF: Final[dict[ToolKind, str]] = {
 
 
 class CauseKey(NamedTuple):
-    """`agent` is the type of the subagent on whose rail the causes were paid, if any."""
-
     kind: str
     tool: str = ""
     target: str = ""
@@ -56,7 +51,7 @@ class CauseKey(NamedTuple):
 
     @property
     def whole(self) -> CauseKey:
-        """All targets of the tool."""
+        """The cause for all targets of the tool."""
         return self._replace(target="") if self.level in PAID_LEVELS else self
 
     @property
@@ -68,8 +63,6 @@ class CauseKey(NamedTuple):
 
 
 class CauseNumber(NamedTuple):
-    """The row of a cause in the index, and its level."""
-
     id: int
     level: int
 

@@ -1,8 +1,4 @@
-"""Divides the bill of a rail among causes; every billed token has exactly one.
-
-`Account` adds up the tokens of each cause without visiting a block in every turn that contained it. `nest` puts the
-rails of subagents below the calls that started them.
-"""
+"""Divides the bill of a rail among causes; every billed token has exactly one."""
 
 from __future__ import annotations
 
@@ -25,9 +21,9 @@ from burnd.records import Subagent, Turn
 class Cause(msgspec.Struct, frozen=True, gc=False):
     """A block or group of blocks that tokens were spent on.
 
-    `spent` has all of its tokens, its own output included; `entered` those that entered the context, `size` also in
-    turns that were not selected. `rides` are the later turns with it in their context, `reentries` those that did not
-    read it from the cache. `largest` is the most that entered in one turn, `end` its position.
+    `spent` includes its own output; `entered` are the tokens that entered the context, `size` also in turns that were
+    not selected. `rides` are later turns with it in their context, `reentries` those that did not read it from the
+    cache. `largest` is the most that entered in one turn, `end` its position.
     """
 
     kind: CauseKind
@@ -61,10 +57,7 @@ Paid = tuple[int, ...]  # the values of a `Spent`; creating the object for each 
 
 
 class Causes(Sequence[Cause]):
-    """The causes of a rail in order of appearance, created on access: there may be many thousands.
-
-    `paid` has the tokens of each cause, by rate.
-    """
+    """The causes of a rail in order of appearance, created on access: there may be many thousands."""
 
     def __init__(
         self, origins: Sequence[CauseOrigin], owners: Sequence[int], sizes: Sizes, paid: Mapping[Rate, Sequence[Paid]]
@@ -137,7 +130,7 @@ Marks = defaultdict[int, int]
 
 
 class _RateSums:
-    """The tokens of turns at one rate, by class: marks of runs of slots, and tokens by owner."""
+    """Tokens of turns at one rate, by class: marks of runs of slots, and tokens by owner."""
 
     def __init__(self) -> None:
         self.runs: list[Marks] = [defaultdict(int) for _ in range(CLASSES)]
@@ -145,13 +138,13 @@ class _RateSums:
 
 
 class Account:
-    """Adds up the steps of the turns of a rail that count."""
+    """Adds up the steps of the turns of a rail that count, without visiting a block in each turn that contained it."""
 
     def __init__(self, rail: Rail) -> None:
         self._row = rail.row
         self._origins = rail.origins
         self._sums: dict[Rate, _RateSums] = {}
-        self._rate, self._current = Rate(""), _RateSums()  # of the last turn: most turns have the same rate
+        self._rate, self._current = Rate(""), _RateSums()  # most turns have the rate of the one before
         self._present: Marks = defaultdict(int)  # block -> turns in which two classes share it
         self._read: Marks = defaultdict(int)  # block -> turns that read it from the cache
         self._entered: list[list[int]] = []
@@ -165,19 +158,6 @@ class Account:
             marks = runs[rate_class]
             marks[last] += 1
             marks[below] -= 1
-        if step.pieces:
-            self._add_pieces(step, paid)
-        for rate_class, owner, tokens in step.outputs:
-            paid[rate_class][owner] += tokens
-        if entered := step.entered:
-            self._entered.append(entered)
-            read, ends = step.bounds.read, self._row.ends
-            for slot in entered:
-                if ends[slot] > read:
-                    break
-                self._read[slot] -= 1
-
-    def _add_pieces(self, step: Step, paid: list[Marks]) -> None:
         row, before = self._row, ROOT
         for rate_class, slot, tokens in step.pieces:
             block = row.blocks.get(slot, slot)
@@ -187,6 +167,15 @@ class Account:
             if rate_class == CACHE_READ and 2 * tokens >= row.size(slot):
                 self._read[block] += 1
             before = slot
+        for rate_class, owner, tokens in step.outputs:
+            paid[rate_class][owner] += tokens
+        if entered := step.entered:
+            self._entered.append(entered)
+            read, ends = step.bounds.read, row.ends
+            for slot in entered:
+                if ends[slot] > read:
+                    break
+                self._read[slot] -= 1
 
     def skip(self, step: Step) -> None:
         """Adds a turn that does not count; its blocks may be in the context of turns that do."""
@@ -236,7 +225,6 @@ class Account:
         return Sizes(entered, size, rides, reentries, largest, end)
 
     def _add_entered(self, steps: list[list[int]], largest: list[int], end: list[int]) -> list[int]:
-        """The tokens that entered, by owner; updates `largest` and `end`."""
         parents, ends, owners = self._row.parents, self._row.ends, self._row.owners
         entered = [0] * len(largest)
         for slots in steps:
@@ -263,8 +251,6 @@ Selected = Callable[[Turn], bool]
 
 
 class TurnMiss(msgspec.Struct, frozen=True):
-    """A turn that paid in full for tokens of earlier contexts."""
-
     turn_index: int
     message_id: str
     rate: Rate
@@ -282,8 +268,7 @@ class Shrink(msgspec.Struct, frozen=True):
 class Explained(msgspec.Struct, frozen=True, kw_only=True):
     """The bill of a rail, divided among causes.
 
-    `turns` counts the selected turns with usage, `begins` are those at which a row began; `prefix` is the size of its
-    prefix. `caching` compares the lifetimes of cache writes.
+    `turns` counts the selected turns with usage, `begins` are those at which a row began.
     """
 
     session_id: str = ""
@@ -299,12 +284,11 @@ class Explained(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def started_by(self) -> str | None:
-        """The call that started the subagent of this rail, if known."""
         return self.agent.parent_tool_use_id if self.agent is not None else None
 
     @property
     def spent(self) -> dict[Rate, Spent]:
-        return spent_on(self.causes)
+        return add_up([cause.spent for cause in self.causes])
 
 
 class CauseShare(msgspec.Struct, frozen=True):
@@ -316,17 +300,14 @@ class CauseShare(msgspec.Struct, frozen=True):
 
 
 class Anatomy(msgspec.Struct, frozen=True):
-    """The bill of a turn by cause, in order of its context, then its output; and its cache miss."""
+    """The bill of a turn by cause, in order of its context, then its output."""
 
     parts: tuple[CauseShare, ...]
     miss: Miss | None = None
 
 
 def explain(entries: Iterable[RailEntry], thresholds: Sequence[int], selected: Selected | None = None) -> Explained:
-    """The causes of a rail, from its entries in order; only the selected turns count.
-
-    Bills are added up at once: keeping those of thousands of turns takes memory and time.
-    """
+    """The causes of a rail, from its entries in order; only the selected turns count."""
     rail = Rail()
     account, meter, rates = Account(rail), CacheMeter(), Rates(thresholds)
     misses: list[TurnMiss] = []
@@ -368,7 +349,7 @@ def explain(entries: Iterable[RailEntry], thresholds: Sequence[int], selected: S
 
 
 def anatomy(entries: Iterable[RailEntry], message_id: str) -> Anatomy | None:
-    """The bill of one turn by cause; None if there is no such turn."""
+    """None if there is no such turn."""
     rail = Rail()
     for entry in entries:
         step = rail.feed(entry)
@@ -378,7 +359,6 @@ def anatomy(entries: Iterable[RailEntry], message_id: str) -> Anatomy | None:
 
 
 def parts(rail: Rail, step: Step) -> tuple[CauseShare, ...]:
-    """The bill of the last turn of the rail by cause, in order of its row."""
     row = rail.row
     tokens: dict[int, int] = {}
     paid: dict[int, list[int]] = {}
@@ -394,22 +374,11 @@ def parts(rail: Rail, step: Step) -> tuple[CauseShare, ...]:
     return tuple(CauseShare(rail.origins[owner], tokens.get(owner, 0), Spent(*own)) for owner, own in paid.items())
 
 
-def spent_on(causes: Iterable[Cause]) -> dict[Rate, Spent]:
-    return add_up([cause.spent for cause in causes])
-
-
 class Branch(msgspec.Struct, frozen=True):
     """A rail with the rails that its calls started."""
 
     explained: Explained
     below: tuple[Branch, ...] = ()
-
-    @property
-    def spent(self) -> dict[Rate, Spent]:
-        return add_up([self.explained.spent, *(branch.spent for branch in self.below)])
-
-    def started_by(self, call_id: str) -> tuple[Branch, ...]:
-        return tuple(branch for branch in self.below if branch.explained.started_by == call_id)
 
 
 def nest(rails: Sequence[Explained]) -> tuple[Branch, ...]:
@@ -454,7 +423,7 @@ BySource = dict[CauseGroup | MissGroup, Counts]
 
 
 class GroupTally(Generic[Bucket]):
-    """Adds up steps by bucket and group; each must be added right after its turn was fed to the rail.
+    """Adds up steps by bucket and group; each right after its turn was fed to the rail.
 
     Cache misses are also counted by reason, with tokens that the causes have too.
     """
@@ -463,7 +432,7 @@ class GroupTally(Generic[Bucket]):
         self._rail = rail
         self._groups: list[CauseGroup] = []  # by owner
         self._counts: dict[Bucket, BySource] = {}
-        self._runs: dict[tuple[Bucket, int], defaultdict[int, int]] = {}  # marks by slot
+        self._runs: dict[tuple[Bucket, int], defaultdict[int, int]] = {}
 
     def add(self, step: Step, bucket: Bucket) -> None:
         rail, counts = self._rail, self._counts.setdefault(bucket, {})

@@ -1,7 +1,6 @@
 """Explains changed rails in the background and writes the sums of their causes.
 
 Each change of a rail adds a row to `changed` in the same transaction, so crashes and rebuilds need no special handling.
-Waits for the backfill, so that a rail is explained once.
 """
 
 from __future__ import annotations
@@ -31,18 +30,16 @@ STALLED_S: Final = 5.0  # a backfill without progress for so long is not waited 
 BACKLOG_POLL_S: Final = 0.1
 POLL_S: Final = 30.0
 CONDENSE_S: Final = 30.0  # an active session makes its day stale with every turn
-DAYS_AT_ONCE, SESSIONS_AT_ONCE = 2, 50  # condensed in one transaction of some 20 ms
-BLOCKS_S: Final = 3600.0  # the newest block is stale while agents work, and read from finer rows
-ROWS_AT_ONCE: Final = 4000  # of a block, written in some 10 ms
-_MOST_NUMBERS: Final = 50_000  # causes in the cache, which is cleared above that
+DAYS_AT_ONCE, SESSIONS_AT_ONCE = 2, 50  # condensed in some 20 ms
+BLOCKS_S: Final = 3600.0  # the newest block is stale while agents work
+ROWS_AT_ONCE: Final = 4000  # written in some 10 ms
+_MOST_NUMBERS: Final = 50_000
 
 
-State = Literal["ready", "catching-up", "waiting"]  # waiting: during the backfill
+State = Literal["ready", "catching-up", "waiting"]
 
 
 class Explainer(BackgroundFollower):
-    """`is_asked` returns whether a request is being answered."""
-
     task, note, item = "causes", "counting", "piece"
 
     def __init__(
@@ -76,7 +73,7 @@ class Explainer(BackgroundFollower):
         return "ready" if self._clock() < self._explained_at + EVERY_S else "catching-up"
 
     async def settled(self, within: float) -> None:
-        """Waits until everything is explained, at most `within` seconds; does not wait during a backfill."""
+        """Waits until everything is explained, at most `within` seconds; not during a backfill."""
         if self._has_backlog():
             return
         with anyio.move_on_after(within):
@@ -97,14 +94,11 @@ class Explainer(BackgroundFollower):
             lambda db: segments.explain_due(db, ledger, most, self._yield, partial(self._guarded, db))
         )
         if due:
-            await self._write(generation, due)
+            numbers, self._numbers = self._numbers, {}  # the numbers of a failed transaction are invalid
+            writing = partial(segments.write, explanations=due, numbers=numbers)
+            if await self._pipeline.derive(generation, writing) is not None:
+                self._numbers = numbers
         return bool(due)
-
-    async def _write(self, generation: int, due: list[segments.Explanation]) -> None:
-        numbers, self._numbers = self._numbers, {}  # the numbers of a failed transaction are invalid
-        writing = partial(segments.write, explanations=due, numbers=numbers)
-        if await self._pipeline.derive(generation, writing) is not None:
-            self._numbers = numbers
 
     def _guarded(self, db: sqlite3.Connection, session: int, rail: str, n: int) -> AbstractContextManager[None]:
         """Registers the current segment with the crash guard, by a name that outlives the index."""
@@ -119,7 +113,6 @@ class Explainer(BackgroundFollower):
             time.sleep(YIELD_S)
 
     async def _work(self) -> None:
-        """Explains what is due; if nothing is, condenses sums and waits."""
         if self._guard is not None:
             self._retries += self._guard.due(self._pipeline.now())
         if self._retries:  # sessions with skipped segments
@@ -132,11 +125,6 @@ class Explainer(BackgroundFollower):
             return
         self._rest()
         self._explained_at = self._clock()
-        await self._condense()
-        await self._woken_within(POLL_S)
-
-    async def _condense(self) -> None:
-        """Condenses stale sums in small transactions until a batch lands."""
         while not self._bell.is_set() and self._clock() >= self._condense_at:
             some = partial(condense, days=DAYS_AT_ONCE, sessions=SESSIONS_AT_ONCE)
             if not await self._pipeline.derive(self._pipeline.generation, some):
@@ -144,6 +132,7 @@ class Explainer(BackgroundFollower):
         while not self._bell.is_set() and self._clock() >= self._blocks_at:
             if not await self.condense_block():
                 self._blocks_at = self._clock() + BLOCKS_S
+        await self._woken_within(POLL_S)
 
     async def condense_block(self) -> bool:
         """Rewrites one stale block of causes in small transactions; False if no block is stale."""

@@ -1,7 +1,4 @@
-"""Findings of waste: kind, evidence, tokens and advice.
-
-Findings of different kinds may count the same tokens, so they cannot be added up. They are ordered by weight.
-"""
+"""Findings of waste: kind, evidence, tokens and advice. Findings of different kinds may count the same tokens."""
 
 from __future__ import annotations
 
@@ -34,7 +31,7 @@ MOST_EVIDENCE: Final = 20
 # Typical price of each class, in twentieths of an input token.
 _WEIGHTS: Final = Spent(input=20, output=100, reasoning=100, cache_read=2, cache_create_5m=25, cache_create_1h=40)
 
-_ADVICE: Final[dict[FindingKind, str]] = {
+ADVICE: Final[dict[FindingKind, str]] = {
     "reread": "The file had not changed and was still in the context: ask for what is new, or for the lines needed.",
     "rode-far": "Let a subagent read what is this large, or ask for less of it: it is paid for in every later turn.",
     "oversized": "Ask for less at once: a range of lines, a narrower search, the end of a log.",
@@ -51,10 +48,7 @@ _ADVICE: Final[dict[FindingKind, str]] = {
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Turn indexes, files and figures of a finding. `others` is the number of findings that it replaces, or 0.
-
-    `proof` and `changes` are of cache misses: whether their reason is proved, and what changed before them.
-    """
+    """`others` is the number of findings that it replaces, or 0; `proof` and `changes` are of cache misses."""
 
     rail_id: str = ""
     turns: tuple[int, ...] = ()
@@ -73,7 +67,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """Waste of one kind. `causes` are set if its tokens are all the tokens of some causes."""
+    """`causes` are set if its tokens are all the tokens of some causes."""
 
     kind: FindingKind
     sessions: tuple[str, ...]
@@ -95,7 +89,6 @@ def finding(
     advice: str | None = None,
     causes: Iterable[Cause] = (),
 ) -> Finding:
-    """A finding with the tokens of bills and causes; cuts long evidence."""
     causes = tuple(causes)
     tokens = add_up([*bills, *(cause.spent for cause in causes)])
     cut = msgspec.structs.replace(
@@ -110,13 +103,9 @@ def finding(
         sessions=tuple(sessions)[:MOST_EVIDENCE],
         evidence=cut,
         tokens=tokens,
-        advice=advice or _ADVICE[kind],
+        advice=advice or ADVICE[kind],
         causes=causes,
     )
-
-
-def advice_for(kind: FindingKind) -> str:
-    return _ADVICE[kind]
 
 
 def weight(tokens: Mapping[Rate, Spent]) -> int:

@@ -1,7 +1,6 @@
 """Cache misses: the tokens that a turn paid again, and why; and bills with other lifetimes of cache writes.
 
-A reason is proved if the log leaves no other: the provider or the hashes of two requests show what changed, or that
-nothing did. Otherwise it is inferred from times, models and sizes.
+A reason is proved if the log leaves no other. Otherwise it is inferred from times, models and sizes.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ Reason = Literal[
 # Providers cache no fewer tokens. The last few tokens of a turn are rarely cached.
 LEAST_TOKENS: Final = 1024
 FIVE_MINUTES_MS: Final = 300_000
-# A provider looks for cached blocks this far before a cache breakpoint, and not beyond.
+# A provider looks for cached blocks only this far before a cache breakpoint.
 _LOOKBACK_BLOCKS: Final = 20
 _MODEL_CHANGED: Final = "model_changed"
 _MESSAGES_CHANGED: Final = "messages_changed"
@@ -68,7 +67,7 @@ _PROVED_ADVICE: Final[dict[Reason, str]] = {
 
 
 class PromptPrint(NamedTuple):
-    """Hashes of a request: of system prompt and tools, of its settings, and its effort."""
+    """Hashes of a request: of system prompt and tools, and of its settings."""
 
     shape: str | None
     params: str | None
@@ -79,17 +78,14 @@ Proof = Literal["proved", "inferred"]
 
 
 class MissGroup(NamedTuple):
-    """Misses of one reason, for sums over many sessions."""
-
     reason: Reason
     proof: Proof
 
 
 class Miss(NamedTuple):
-    """Tokens of earlier contexts that were not read from the cache, by rate class, and the reason.
+    """Tokens of earlier contexts that were not read from the cache, and the reason.
 
-    `position` is the number of the first message that changed, `changes` are those of the prompt that the log shows,
-    and `settings` the efforts before and after.
+    `position` is the number of the first message that changed, `settings` are the efforts before and after.
     """
 
     reason: Reason
@@ -105,10 +101,10 @@ class Miss(NamedTuple):
 
 
 class Circumstances(NamedTuple):
-    """Facts about a turn and the one before it that may explain a miss.
+    """Facts about a turn and the one before it.
 
-    `earlier` is empty if unknown. `waited`: calls returned in between, without a prompt. `prompt` has the hashes of the
-    request before, `blocks` counts the blocks since then.
+    `earlier` is empty if unknown. `waited`: calls returned in between, without a prompt. `prompt` is of the request
+    before, `blocks` counts the blocks since then.
     """
 
     compacted: bool
@@ -135,7 +131,7 @@ def prompt_print(turn: Turn) -> PromptPrint | None:
 
 
 def miss_of(before: int, bounds: Bounds, facts: Circumstances, turn: Turn) -> Miss:
-    """The miss of a turn whose first `before` tokens were in the context of the turn before."""
+    """`before`: the first tokens, which were in the context of the turn before."""
     tokens_paid = [0] * CLASSES
     for rate_class, tokens in bounds.between(bounds.read, before):
         tokens_paid[rate_class] = tokens
@@ -179,7 +175,6 @@ def _proved(facts: Circumstances, turn: Turn) -> Reason | None:
 
 
 def _inferred(read: int, facts: Circumstances) -> Reason:
-    """The likely reason by times and sizes."""
     if _is_expired(facts):
         return "slow-call" if facts.waited else "pause"
     if facts.rewound:
@@ -233,10 +228,10 @@ class CacheBills(NamedTuple):
 
 class CacheMeter:
     def __init__(self) -> None:
-        # By rate: fresh input, reads, writes for five minutes and an hour; then reads that would have expired with five
-        # minutes, and writes and fresh input that would have been reads with an hour.
+        # By rate: fresh input, reads, writes for five minutes and an hour; reads that would have expired with five
+        # minutes; writes and fresh input that would have been reads with an hour.
         self._sums: dict[Rate, list[int]] = {}
-        self._at = -1  # time of the turn before
+        self._at = -1
         self._is_hour = False  # the lifetime of the last write
 
     def add(self, ts: str, bounds: Bounds, miss: Miss | None, rate: Rate | None) -> None:

@@ -1,7 +1,4 @@
-"""Follows a rail turn by turn: which row a turn continues, which blocks entered, and which tokens they were billed.
-
-`save` and `restore` convert the state of a rail: what later turns may continue. Of a cause only its group is state.
-"""
+"""Follows a rail turn by turn: the row that a turn continues, new blocks, and the tokens billed for each block."""
 
 from __future__ import annotations
 
@@ -57,7 +54,7 @@ class CauseOrigin(msgspec.Struct, frozen=True, gc=False, array_like=True):
     call_id: str | None = None
     turn_index: int = 0
     message_id: str = ""
-    is_error: bool | None = None  # of a call, if known
+    is_error: bool | None = None  # if known
 
     @property
     def group(self) -> CauseGroup:
@@ -68,9 +65,8 @@ class Node(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """The state of the rail after a message, from which any later message can continue.
 
     `tip` is the last slot of the row that was billed last; `model`, `ts` and `for_an_hour` are of that turn. `pending`
-    are the blocks after it, without a size yet. `linked`: turns have parents. `compacted` is the number of turns in
-    which a recorded compaction may still take effect, `credit` the number of slots that may be rewritten. `prompt` has
-    the hashes of the last request.
+    are later blocks without a size. `linked`: turns have parents. `compacted` counts the turns in which a recorded
+    compaction may still take effect, `credit` the slots that may be rewritten.
     """
 
     n: int = 0
@@ -89,7 +85,7 @@ class Node(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class Base(msgspec.Struct, frozen=True, gc=False):
-    """What a message continues: its parent's state, the end of its row (`ROOT` for a new row), and pending blocks."""
+    """What a message continues. `tip` is `ROOT` for a new row."""
 
     node: Node
     tip: int
@@ -100,9 +96,9 @@ class Base(msgspec.Struct, frozen=True, gc=False):
 class Step(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """The bill of one turn.
 
-    `runs` and `pieces` are its context along the row (see `Row.lay`), `tip` is the row's last slot. `entered` are the
-    slots of new blocks, `calls` the owners of its calls, and whether each failed. `is_shrunk`: blocks left the row, so
-    that only the tokens that were read are certainly unchanged.
+    `runs` and `pieces` are its context (see `Row.lay`), `entered` the slots of new blocks, `calls` the owners of its
+    calls and whether each failed. `is_shrunk`: blocks left the row, so that only the tokens read are certainly
+    unchanged.
     """
 
     bounds: Bounds
@@ -119,12 +115,12 @@ class Step(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 RailEntry = Turn | Copy | Compaction
 
-# The most messages that a rewind can go back, or a result be behind its call. Beyond, a turn follows the one before it.
+# How far a rewind can go back, and a result be behind its call, in messages.
 REACH: Final = 256
 _MOST_NODES: Final = 4 * REACH
 _CREDIT_A_TURN: Final = 64
 _MOST_PENDING: Final = 256
-# A compaction may be logged before the turn that writes its summary; then the turn after that begins a new row.
+# A compaction may be logged before the turn that writes its summary.
 _COMPACTION_TURNS: Final = 2
 
 _PREFIX_OWNER: Final = 0
@@ -149,8 +145,8 @@ _RANKS: Final[dict[CauseKind, int]] = {
 class Rail:
     """The state of one rail, updated by its turns, copies and compactions in order (`in_order`).
 
-    A turn costs a few bisections and its own blocks, however long its row is. Rewriting a row from which blocks left
-    uses up credit, which every turn adds to; without credit the row is cut at its end instead.
+    A turn costs a few bisections and its own blocks, however long its row is. Rewriting a row uses up credit, which
+    every turn adds to; without credit the row is cut at its end instead.
     """
 
     def __init__(self) -> None:
@@ -158,18 +154,25 @@ class Rail:
         self.origins = [CauseOrigin(kind) for kind in _PERMANENT]
         self.order: list[tuple[str, Node]] = []
         self.nodes: dict[str, Node] = {}
-        # The cause of a call, and the number of its message. A repeated id is another call.
+        # by id: the cause, and the number of the message
         self.calls: dict[str, tuple[int, int]] = {}
         self.last = Node()
         self._turn_index, self._message_id = 0, ""
         self._own: dict[CauseKind, int] = {}
 
     def feed(self, entry: RailEntry) -> Step | None:
-        """Only turns have a bill; copies and compactions change the state."""
+        """Returns the bill of a turn; copies and compactions only change the state."""
         if isinstance(entry, Turn):
             return self._feed_turn(entry)
         if isinstance(entry, Copy):
-            self._feed_copy(entry)
+            # All messages of the session that this one was forked from are one cause.
+            base, weight = self._base(entry), inherited_tokens(entry)
+            pending = base.pending
+            if pending and pending[-1][0] == _INHERITED_OWNER:
+                weight += pending[-1][1]
+                pending = pending[:-1]
+            pending = (*pending, (_INHERITED_OWNER, weight, ESTIMATED))
+            self._add_node(entry.message_id, self._unbilled(entry, base, pending))
         elif self.order:
             message_id, node = self.order.pop()
             self._add_node(message_id, msgspec.structs.replace(node, compacted=_COMPACTION_TURNS))
@@ -184,10 +187,10 @@ class Rail:
             (self._begin("call", call.name, call.target, call.id, call.is_error), call.is_error is True)
             for call in turn.tool_calls
         ]
-        outputs, made = self._claim_made(turn)
+        outputs, output_claims = self._claim_output(turn)
         bounds = Bounds.of(turn.usage)
         if not bounds.end:
-            pending = [*claims, *made]
+            pending = [*claims, *output_claims]
             if len(pending) > _MOST_PENDING:
                 old = sum(expected for _, expected, _ in pending[:-_MOST_PENDING])
                 pending = [(_UNEXPLAINED_OWNER, old, ESTIMATED), *pending[-_MOST_PENDING:]]
@@ -205,21 +208,10 @@ class Rail:
         if placement.before - bounds.read >= LEAST_TOKENS and last.cached and turn.turn_index != base.node.turn_index:
             miss = self._miss(turn, base, placement, bounds, switched=switched)
         entered = row.path[placement.first_new :]
-        self._add_node(turn.message_id, self._billed(turn, base, tuple(made), placement.rewritten))
+        self._add_node(turn.message_id, self._billed(turn, base, tuple(output_claims), placement.rewritten))
         return Step(bounds, row.path[-1], runs, pieces, outputs, entered, calls, miss, begins, placement.is_shrunk)
 
-    def _feed_copy(self, copy: Copy) -> None:
-        """Adds a message of the session that this one was forked from; all such messages are one cause."""
-        base = self._base(copy)
-        weight = inherited_tokens(copy)
-        pending = base.pending
-        if pending and pending[-1][0] == _INHERITED_OWNER:
-            weight += pending[-1][1]
-            pending = pending[:-1]
-        self._add_node(copy.message_id, self._unbilled(copy, base, (*pending, (_INHERITED_OWNER, weight, ESTIMATED))))
-
     def _base(self, entry: Turn | Copy) -> Base:
-        """Finds the state that a message continues: its parent, the message before it, or a new row."""
         last, parent = self.last, entry.parent
         node = last if parent is None else self.nodes.get(parent, last)
         if node.n <= last.n - REACH:
@@ -239,10 +231,9 @@ class Rail:
         return Base(node, node.tip, node.pending)
 
     def _claim_entered(self, blocks: Sequence[Block], *, begins: bool) -> list[SizeClaim]:
-        """Claims of the blocks that entered the context since the previous turn.
+        """Claims of the blocks that entered since the previous turn.
 
-        A block of a call that is out of reach is a reminder. Instruction files at the beginning of a row are in its
-        prefix.
+        A block of a call out of reach is a reminder. Instruction files at the beginning of a row are in its prefix.
         """
         claims = []
         for block in blocks:
@@ -256,11 +247,10 @@ class Rail:
             claims.append((owner, expected_tokens(block), ESTIMATED))
         return claims
 
-    def _claim_made(self, turn: Turn) -> tuple[list[Output], list[SizeClaim]]:
+    def _claim_output(self, turn: Turn) -> tuple[list[Output], list[SizeClaim]]:
         """The owners of a turn's output and searches, and the claims of its blocks in later contexts.
 
-        If the log has only a minimum of the output, sizes are estimated from bytes. Results of tools that ran at the
-        provider are input.
+        If the log has only a minimum of the output, sizes are estimated from bytes.
         """
         usage, final = turn.usage, turn.quality == "final"
         made: Sequence[Block] = turn.made or [Block(kind="call", bytes=0, call_id=call.id) for call in turn.tool_calls]
@@ -288,7 +278,7 @@ class Rail:
         elif usage.output:
             outputs.append((OUTPUT, _UNEXPLAINED_OWNER, usage.output))
             claims.append((_UNEXPLAINED_OWNER, usage.output, EXACT))
-        if usage.reasoning:  # thinking that is billed separately has its billed size
+        if usage.reasoning:  # billed separately, so its size is exact
             thinking = self._owner("thinking")
             outputs.append((REASONING, thinking, usage.reasoning))
             others = [claim for claim in claims if claim[0] != thinking]
@@ -307,7 +297,7 @@ class Rail:
         row.go(ROOT)
         owner, slot = _PREFIX_OWNER, None
         if not self.order and turn.turn_index > 0:
-            owner = _INHERITED_OWNER  # messages before this log are not distinguishable from the prefix
+            owner = _INHERITED_OWNER  # messages before this log look like a prefix
         elif first_slot and row.owners[first_slot[0]] == _PREFIX_OWNER:
             slot = first_slot[0]
         return begin(row, claims, context, self.last.prefix, owner, slot, _UNEXPLAINED_OWNER)
@@ -358,7 +348,6 @@ class Rail:
         )
 
     def _unbilled(self, entry: Turn | Copy, base: Base, pending: tuple[SizeClaim, ...]) -> Node:
-        """As before, with more pending blocks."""
         last = self.last
         return msgspec.structs.replace(
             base.node,
@@ -381,7 +370,6 @@ class Rail:
             self.drop_old()
 
     def drop_old(self) -> None:
-        """Drops messages and calls that are out of reach."""
         del self.order[:-REACH]
         self.nodes = dict(self.order)
         oldest = self.last.n - REACH
@@ -399,7 +387,7 @@ class Rail:
         return owner
 
     def _reached(self, call_id: str) -> int | None:
-        """The cause of a call; None if it is unknown or out of reach."""
+        """None if the call is unknown or out of reach."""
         call = self.calls.get(call_id)
         return None if call is None or call[1] <= self.last.n - REACH else call[0]
 
@@ -425,7 +413,6 @@ class Rail:
 def in_order(
     turns: Iterable[Turn], copies: Iterable[Copy] = (), compactions: Iterable[Compaction] = ()
 ) -> list[RailEntry]:
-    """Leaves out turns that turned out to be copies."""
     messages: list[Turn | Copy] = [*(turn for turn in turns if turn.copy_of is None), *copies]
     messages.sort(key=attrgetter("turn_index", "ts", "message_id", "source"))
     waiting = sorted(compactions, key=lambda one: (one.ts, one.id), reverse=True)
@@ -441,10 +428,7 @@ _STATE_VERSION: Final = 5
 
 
 class _RailState(msgspec.Struct, array_like=True):
-    """`distances` are from each slot to its parent, `causes` has the group of each cause.
-
-    `tip` is the last slot of the row of the last billed turn; an unbilled message may have another.
-    """
+    """`distances` are from each slot to its parent, `causes` are numbers of `groups`."""
 
     version: int
     groups: list[CauseGroup]
@@ -462,7 +446,7 @@ _decoder: Final = msgspec.msgpack.Decoder(_RailState)
 
 
 def save(rail: Rail) -> bytes:
-    """Takes some 8 bytes per block and 100 per message within reach."""
+    """Some 8 bytes per block and 100 per message within reach."""
     rail.drop_old()
     row, order = rail.row, rail.order
     reachable = {ROOT}
@@ -474,7 +458,7 @@ def save(rail: Rail) -> bytes:
     needed = {*range(len(_PERMANENT)), *(row.owners[slot] for slot in slots[1:])}
     needed.update(owner for _, node in order for owner, *_ in node.pending)
     needed.update(owner for owner, _ in rail.calls.values())
-    causes = sorted(needed)  # that later turns may refer to
+    causes = sorted(needed)
     groups: dict[CauseGroup, int] = {}
     slot_at = {slot: n for n, slot in enumerate(slots)}
     cause_at = {cause: n for n, cause in enumerate(causes)}

@@ -1,4 +1,4 @@
-"""Loads the entries of rails, in one snapshot of the index: it has their positions in the ledger, and open turns."""
+"""Loads the entries of rails in one snapshot of the index, which has their positions in the ledger, and open turns."""
 
 from __future__ import annotations
 
@@ -20,12 +20,10 @@ from burnd.records.times import to_iso
 
 _SESSIONS_AT_ONCE = 500
 LAST = 1 << 62  # above every turn index
-Key = tuple[int, str]  # a session's row, and the rail
+Key = tuple[int, str]  # row of the session, and the rail
 
 
 class RailName(msgspec.Struct, frozen=True):
-    """Row and id of the session, and the id of the rail."""
-
     session: int
     session_id: str
     rail_id: str
@@ -44,10 +42,7 @@ class RailEntries(RailName, frozen=True):
 
 
 class Span(NamedTuple):
-    """Messages from `begin` to before `end`, and compactions after the time `after`.
-
-    A compaction belongs before the first message that is not older, so those up to `after` are in earlier ranges.
-    """
+    """Messages from `begin` to before `end`, and compactions after the time `after`."""
 
     begin: int
     end: int
@@ -69,7 +64,7 @@ def load(
     sessions: Iterable[int],
     rail: str | None = None,
 ) -> list[RailEntries]:
-    """All rails with turns of these sessions (by their rows), or those with one id; by session, the main rail first."""
+    """All rails with turns of these sessions, or those with one id; by session, the main rail first."""
     rows = sorted(set(sessions))
     rails: defaultdict[Key, _Unordered] = defaultdict(_Unordered)
     names: dict[int, str] = {}
@@ -84,7 +79,6 @@ def load(
 
 
 def main_first(key: Key) -> tuple[int, bool, str]:
-    """Sort key of rails: by session, the main rail before those of agents."""
     session, rail = key
     return session, rail != MAIN, rail
 
@@ -100,7 +94,7 @@ def load_span(db: sqlite3.Connection, ledger: Path, session: int, rail: str, spa
 
 
 _WHOLE = Span(0, LAST)
-_LOST = b"?\n"  # in place of a missing line
+_LOST = b"?\n"
 
 
 def _turns(
@@ -119,7 +113,7 @@ def _turns(
     data = [(records.get(row[2]) if row[3] else lines.get(row[4])) or _LOST for row in rows]
     for (session, name, number, *_, terms), entry in zip(rows, decode_many_again(data), strict=True):
         if isinstance(entry, Turn):
-            # Attribution reads billing terms from `speed`; some of them come from other records than the turn.
+            # Some billing terms come from other records than the turn.
             yield (session, name), entry if entry.speed == terms else msgspec.structs.replace(entry, speed=terms)
         else:
             lost.append(number)
@@ -151,7 +145,7 @@ def _add_facts(
 
 
 def _turns_of_index(db: sqlite3.Connection, turns: Sequence[int]) -> Iterator[tuple[Key, Turn]]:
-    """Turns with unreadable records, from the index: with their usage, but without blocks."""
+    """Turns with unreadable records: with their usage, but without blocks."""
     numbers = [(number,) for number in turns]
     calls: defaultdict[int, list[tuple[Any, ...]]] = defaultdict(list)
     for number, *call in keyed(db, _CALLS, numbers):

@@ -31,7 +31,7 @@ class Rate(NamedTuple):
 
 
 class Spent(NamedTuple):
-    """Tokens by rate class, in the order of prices, and the number of web searches."""
+    """Tokens by rate class, and the number of web searches."""
 
     input: int = 0
     output: int = 0
@@ -73,8 +73,6 @@ ByRate = Mapping[Rate, Spent]
 
 
 class Priceable(Protocol):
-    """The fields of a turn that decide its rate."""
-
     @property
     def model(self) -> str: ...
     @property
@@ -84,10 +82,7 @@ class Priceable(Protocol):
 
 
 class Rates:
-    """Finds the rates of turns; caches the last one, since most turns have the rate of the one before.
-
-    `thresholds` are all context sizes at which a price changes, in order.
-    """
+    """Finds the rates of turns. `thresholds` are all context sizes at which a price changes, in order."""
 
     def __init__(self, thresholds: Sequence[int]) -> None:
         self._thresholds = (0, *thresholds)

@@ -1,8 +1,7 @@
 """The context of a turn as a row of blocks: computes block sizes and lays the bill along the row.
 
-A turn's row is its parent's with more blocks at the end, or fewer if some were removed. Rows form a tree of slots: a
-row is the path from the root to its last slot, and is never changed. A rewound branch, the row before a compaction and
-two clients that take turns in one session are different paths.
+Rows form a tree of slots: a row is the path from the root to its last slot, and is never changed. A turn's row is its
+parent's with more blocks at the end, or fewer. Rewinds, compactions and a second client in a session are other paths.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ CauseKind = Literal[
     "unexplained",
 ]
 
-# How exact the expected size of a block is: exact, exact unless the provider drops it, or estimated from its bytes.
+# How exact an expected size is. THOUGHT: exact, unless the provider drops the block.
 EXACT: Final = 0
 THOUGHT: Final = 1
 ESTIMATED: Final = 2
@@ -54,22 +53,20 @@ ENTERED_KINDS: Final[dict[str, CauseKind]] = {
     "summary": "summary",
 }
 
-# (owner, expected tokens, precision) of a block in the context whose size no bill has shown yet.
+# (owner, expected tokens, precision) of a block without a size from a bill yet.
 SizeClaim = tuple[int, int, int]
-# (rate class, owner, tokens) of a part of a turn's output or searches.
+# (rate class, owner, tokens)
 Output = tuple[int, int, int]
 
 
 class CauseGroup(NamedTuple):
-    """Kind, tool and target of causes, for sums over many sessions."""
-
     kind: CauseKind
     tool: str | None = None
     target: str | None = None
 
 
 def expected_tokens(block: Block) -> int:
-    """Twice that is the maximum: no text has more than a token per two bytes."""
+    """At most half of the real tokens: no text has more than a token per two bytes."""
     if block.kind == "image":
         return IMAGE_TOKENS
     return -(-block.bytes // _BYTES_PER_TOKEN) + _WRAPPING_TOKENS
@@ -82,8 +79,7 @@ def inherited_tokens(copy: Copy) -> int:
 def output_shares(blocks: Sequence[Block], usage: Usage) -> list[int]:
     """Output tokens by block, in proportion to bytes.
 
-    Logs shorten or omit thinking: tokens above the maximum of text and arguments count as thinking. Separately billed
-    thinking has no share.
+    Logs shorten or omit thinking: tokens above the maximum of text and arguments count as thinking.
     """
     if len(blocks) == 1:
         return [usage.output]
@@ -108,7 +104,7 @@ def is_search(tool: str) -> bool:
 
 
 def portions(amount: int, weights: Sequence[int]) -> list[int]:
-    """Divides an amount by weights into whole numbers that add up to it. The weights must not all be zero."""
+    """Divides an amount by weights, not all zero, into whole numbers that add up to it."""
     total, weight_sum, assigned = sum(weights), 0, 0
     shares = []
     for weight in weights:
@@ -135,7 +131,7 @@ class Bounds(msgspec.Struct, frozen=True, gc=False, array_like=True):
         return cls(read, hour, five, five + usage.input)
 
     def between(self, start: int, end: int) -> list[tuple[int, int]]:
-        """The (class, tokens) of the row from `start` to `end`."""
+        """(class, tokens) pairs."""
         shares, at = [], start
         for rate_class, bound in self.along():
             upto = min(bound, end)
@@ -145,7 +141,6 @@ class Bounds(msgspec.Struct, frozen=True, gc=False, array_like=True):
         return shares
 
     def along(self) -> tuple[tuple[int, int], ...]:
-        """Each class and its end, in the order of the row."""
         return (
             (CACHE_READ, self.read),
             (CACHE_CREATE_1H, self.hour),
@@ -158,8 +153,8 @@ class Row:
     """A tree of slots, and the current path through it.
 
     A slot has the tokens of one block: `ends` is its end on the row, `owners` its cause. No slot is empty, and its
-    number is above its parent's, so numbers and ends rise along a path and can be bisected. `blocks` has the first slot
-    of a block if it is another one.
+    number is above its parent's, so numbers and ends rise along a path. `blocks` has the first slot of a block that has
+    several.
     """
 
     def __init__(self) -> None:
@@ -182,7 +177,7 @@ class Row:
         return self.ends[slot] - self.ends[self.parents[slot]]
 
     def push(self, blocks: Iterable[tuple[int, int]]) -> None:
-        """Appends new blocks, as (owner, size), to the row; those of size 0 are left out."""
+        """Appends blocks as (owner, size), without those of size 0."""
         parents, ends, owners, path, path_ends = self.parents, self.ends, self.owners, self.path, self.path_ends
         slot, end = path[-1], path_ends[-1]
         for owner, size in blocks:
@@ -195,7 +190,7 @@ class Row:
                 path_ends.append(end)
 
     def push_again(self, slots: Sequence[int], sizes: Iterable[int]) -> None:
-        """Appends the blocks of other slots to the row, possibly with other sizes."""
+        """Appends the blocks of other slots, with other sizes."""
         blocks, owners, new = self.blocks, self.owners, len(self.ends)
         resized = [(slot, size) for slot, size in zip(slots, sizes, strict=True) if size]
         for slot, _ in resized:
@@ -204,7 +199,7 @@ class Row:
         self.push([(owners[slot], size) for slot, size in resized])
 
     def go(self, tip: int) -> None:
-        """Changes the current path to the row that ends in `tip`; takes time by their difference."""
+        """Changes the current path to the row that ends in `tip`."""
         path = self.path
         if path[-1] == tip:
             return
@@ -218,7 +213,6 @@ class Row:
         self.path_ends += [self.ends[slot] for slot in climbed]
 
     def cut(self, length: int) -> None:
-        """Shortens the path to its first `length` slots, the root included."""
         del self.path[length:]
         del self.path_ends[length:]
 
@@ -241,7 +235,7 @@ class Row:
         return counts
 
     def lay(self, bounds: Bounds) -> tuple[list[Run], list[Piece]]:
-        """Divides a bill along the row, which must be as long as its context.
+        """Divides a bill along the row.
 
         Runs are (class, last slot, slot before the first): whole slots of one class. Pieces are (class, slot, tokens)
         of slots that two classes share. Together they have every token once.
@@ -280,15 +274,15 @@ RESULT: Final = 2
 OTHER: Final = 3
 PREFIX: Final = 4
 
-RanksOf = Callable[[Sequence[int]], list[int]]  # of owners
+RanksOf = Callable[[Sequence[int]], list[int]]
 _TOLERANCE: Final = 32
-_OTHER_TOKENIZER: Final = 20  # a difference of more than a twentieth of the row is not due to new blocks
+_OTHER_TOKENIZER: Final = 20  # a larger difference, as a share of the row, is not due to new blocks
 
 
 class Placement(msgspec.Struct, frozen=True, gc=False):
-    """The tokens that were in the row before, the index of its first new slot, and the number of rewritten slots.
+    """`before` are the tokens that were in the row, `first_new` is the index of its first new slot.
 
-    `is_shrunk`: blocks other than thinking left. Which ones is a guess; only cache reads are certainly unchanged.
+    `is_shrunk`: blocks other than thinking left. Which ones is a guess.
     """
 
     before: int
@@ -319,12 +313,12 @@ class _Need(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def tolerance(self) -> int:
-        """The tokens by which new blocks may exceed the context without a removal."""
+        """By how much new blocks may exceed the context without a removal."""
         return self.estimated // 2 + (self.exact + self.thought) // 8 + _TOLERANCE
 
 
 class _Fit(msgspec.Struct, frozen=True, gc=False):
-    """A change of a row: the number of slots visited, whether the newest thinking was dropped, and `is_shrunk`."""
+    """A change of a row: the slots visited, whether the newest thinking was dropped, and `is_shrunk`."""
 
     visited: int = 0
     is_dropped: bool = False
@@ -337,10 +331,10 @@ _UNCHANGED: Final = _Fit()
 def begin(
     row: Row, claims: Sequence[SizeClaim], context: int, known_prefix: int, prefix: int, slot: int | None, rest: int
 ) -> Placement:
-    """Adds the blocks of a new row; the tokens that they do not explain come before them, owned by `prefix`.
+    """Adds the blocks of a new row after its prefix, which has the tokens that they do not explain.
 
-    The prefix is in `slot` of an earlier row, if any; one of known size keeps it, unless that leaves the blocks less
-    than half of their expected tokens. Tokens above the maximum of all blocks are owned by `rest`.
+    The prefix may be in `slot` of an earlier row. One of known size keeps it, unless that leaves the blocks less than
+    half of their expected tokens. Tokens above the maximum of all blocks are owned by `rest`.
     """
     weights = [expected for _, expected, _ in claims]
     expected = sum(weights)
@@ -362,8 +356,8 @@ def begin(
 def extend(row: Row, claims: Sequence[SizeClaim], bill: TurnBill, ranks_of: RanksOf, unexplained: int) -> Placement:
     """Appends new blocks and makes the row as long as the billed context.
 
-    Output of the turn before has its billed size, thinking too unless it was dropped. Input blocks share the rest by
-    their bytes, up to twice their expected tokens. Tokens of no block are unexplained.
+    Output of the turn before has its billed size. Input blocks share the rest by their bytes, up to twice their
+    expected tokens. The remainder is unexplained.
     """
     expected = [0, 0, 0]
     for _, tokens, precision in claims:
@@ -418,15 +412,15 @@ def _refit(row: Row, need: _Need, bill: TurnBill, short: int, ranks_of: RanksOf)
 
 
 def _make_room(row: Row, need: _Need, context: int, read: int, ranks_of: RanksOf) -> _Fit:
-    """Removes the blocks that must have left the row for the new blocks to fit into the context.
+    """Removes the blocks that must have left the row.
 
     Providers drop thinking of earlier answers after a new prompt: none, the newest or all, whichever brings the new
-    blocks nearest to their expected size. Other blocks are removed only from a row longer than the context.
+    blocks nearest to their expected size. Other blocks leave only a row longer than the context.
     """
     first, owners = row.beyond(read), row.owners
     ranks = ranks_of([owners[slot] for slot in row.path[first:]])
     ends = [read, *row.path_ends[first:]]
-    unread = list(map(sub, ends[1:], ends))  # the tokens of each slot that were not read from the cache
+    unread = list(map(sub, ends[1:], ends))  # tokens not read from the cache
     thoughts = {n: unread[n] for n, rank in enumerate(ranks) if rank == THINKING}
     short = need.total + row.total - context
     older = sum(thoughts.values())
@@ -451,7 +445,7 @@ def _make_room(row: Row, need: _Need, context: int, read: int, ranks_of: RanksOf
 def _removals(
     unread: Sequence[int], removed: Mapping[int, int], ranks: Sequence[int], target: int, least: int
 ) -> dict[int, int]:
-    """Tokens to remove, by index in `unread`: `target` in total, and of the prefix only as needed for `least`."""
+    """Tokens to remove, by index in `unread`: `target` in total, but of the prefix only as needed for `least`."""
     removals = dict(removed)
     freed = 0
     for n in sorted(range(len(ranks)), key=ranks.__getitem__):

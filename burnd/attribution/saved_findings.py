@@ -11,15 +11,12 @@ import msgspec
 from burnd.pricing import PriceTable
 
 _NOT_COUNTED: Final = -1
-# Version of the rules; raise it with every change of them, to discard saved findings.
+# Version of the rules; raise it with every change of them.
 _RULES: Final = 5
 
 
 class Family(NamedTuple):
-    """A session and its descendants, by their rows; `saved` are its findings, if still valid.
-
-    `changes` is the number of changes of each session; `is_whole`: all of their turns are selected.
-    """
+    """A session and its descendants. `changes` is the number of changes of each."""
 
     root: int
     members: tuple[int, ...]

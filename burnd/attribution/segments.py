@@ -1,8 +1,8 @@
 """Explains rails segment by segment and writes the sums of their causes.
 
-A segment is a fixed range of 256 message numbers of a rail. It starts from the saved state at the end of the one
-before, so one more turn explains one segment again, however long the session is. The rows of a segment in `cause_sums`
-are replaced as a whole, in one transaction with its state and its row in `changed`.
+A segment is a fixed range of 256 message numbers of a rail. It starts from the saved state of the one before, so a new
+turn explains one segment again, however long the session is. A segment's rows, its state and its row in `changed`
+change in one transaction.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ from burnd.records import Compaction, Turn
 from burnd.records.times import DAY_MS
 
 LENGTH: Final = 256
-BLOCK_DAYS: Final = 32  # a block of `cause_blocks`
-ALL_ACTIVITIES: Final = 0  # in a row that adds up all of them
-ALL_VERSIONS: Final = -1  # in a row of `cause_blocks` that adds up all of them
+BLOCK_DAYS: Final = 32
+ALL_ACTIVITIES: Final = 0  # a row that adds up all of them
+ALL_VERSIONS: Final = -1  # a row that adds up all of them
 NO_ACTIVITY: Final = -1
 SHIFT_MS: Final = 62_135_596_800_000  # days count from the year 1, so that none is negative
 _UNEXPLAINED: Final = CauseGroup("unexplained")
@@ -55,12 +55,12 @@ _NO_END: Final = 1 << 62
 _MARKS_AT_ONCE: Final = 500
 log = structlog.get_logger()
 
-Guard = Callable[[int, str, int], AbstractContextManager[None]]  # around explaining segment n of a session's rail
-Yield = Callable[[], None]  # called after every few messages
+Guard = Callable[[int, str, int], AbstractContextManager[None]]  # around segment n of a session's rail
+Yield = Callable[[], None]  # after every few messages
 
 
 def no_yield() -> None:
-    """No-op yield hook."""
+    pass
 
 
 def no_guard(_session: int, _rail: str, _n: int) -> AbstractContextManager[None]:
@@ -81,23 +81,21 @@ class SumKey(NamedTuple):
 
 Bucket = TypeVar("Bucket", bound=Hashable)
 MessageKey = tuple[str, str]  # source and message id
-ByCause = dict[CauseKey, list[int]]  # counts in the order of `Sums`
+ByCause = dict[CauseKey, list[int]]  # in the order of `Sums`
 
 
 class TurnBucket(NamedTuple, Generic[Bucket]):
-    """The bucket of a turn, its prompt, and the type of its subagent."""
-
     bucket: Bucket
     prompt_id: str | None
     agent: str
 
 
 class Segment(NamedTuple):
-    """`newest` is the time of the newest message up to its end."""
+    """`newest` is the time of the newest message up to its end, `state` is set if another segment follows."""
 
     n: int
     newest: str
-    state: bytes | None  # of the rail at its end, if another segment follows
+    state: bytes | None
     paid: dict[SumKey, ByCause]
     messages: int
 
@@ -113,10 +111,7 @@ class Start(NamedTuple):
 
 
 class Explanation(NamedTuple):
-    """Segments of a rail that replace those from `begin` to `end`.
-
-    `mark` and `times` are of the row in `changed` that made them due.
-    """
+    """Segments of a rail that replace those from `begin` to `end`. `mark` and `times` are of its row in `changed`."""
 
     session: int
     rail: str
@@ -130,7 +125,7 @@ class Explanation(NamedTuple):
 def explain_due(
     db: sqlite3.Connection, ledger: Path, most: int, pause: Yield = no_yield, guard: Guard = no_guard
 ) -> list[Explanation]:
-    """Explains the rails that changed last, about `most` messages of them, in one snapshot of the index."""
+    """Explains the rails that changed last, about `most` messages of them."""
     due: list[Explanation] = []
     remaining = most
     for mark in db.execute(_MARKS).fetchall():
@@ -175,7 +170,6 @@ def _explain_segments(
                 followed = start.rail()
                 paid = add_up(followed, entries, turns, pause)
                 if after is not None:
-                    # The checksum detects flipped bits.
                     state = zstandard.ZstdCompressor(level=3, write_checksum=True).compress(save(followed))
         except Exception as error:  # noqa: BLE001 - one rail must not stop all others
             log.error("causes.failed", session=session, error=type(error).__name__)
@@ -186,7 +180,7 @@ def _explain_segments(
 
 
 def start_of(db: sqlite3.Connection, session: int, rail: str, n: int) -> Start | None:
-    """The state before an explained segment; None if the segment before could not be explained."""
+    """The state before a segment; None if the one before could not be explained."""
     row = db.execute(_STATES, (session, rail, n)).fetchone()
     if row is None:
         return Start()
@@ -213,7 +207,7 @@ def explain_turns(
 def add_up(
     rail: Rail, entries: Sequence[RailEntry], turns: Mapping[MessageKey, TurnBucket[Bucket]], pause: Yield = no_yield
 ) -> dict[Bucket, ByCause]:
-    """Tokens of turns by bucket and cause. Cache misses and prompts count the same tokens a second time."""
+    """Tokens of turns by bucket and cause."""
     tally: GroupTally[tuple[str, Bucket]] = GroupTally(rail)
     paid: dict[Bucket, ByCause] = {}
     for number, entry in enumerate(entries):
@@ -247,7 +241,6 @@ def _unexplained(entries: Sequence[RailEntry], turns: Mapping[MessageKey, TurnBu
 
 
 def _add_prompt(paid: dict[Bucket, ByCause], one: TurnBucket[Bucket], turn: Turn) -> None:
-    """Uncached input and cache writes count as entered."""
     usage = turn.usage
     entered = usage.input + usage.cache_create_5m + usage.cache_create_1h
     _add(paid, one.bucket, CauseKey(PROMPTED, target=one.prompt_id or ""), (*spent_by(turn), entered, 1, 0))
@@ -268,7 +261,7 @@ def _turn_buckets(
 
 
 def _first_segment(db: sqlite3.Connection, session: int, rail: str, n: int) -> tuple[int, Start]:
-    """The last segment up to the n-th that has a saved state before it, and that state."""
+    """The last segment up to the n-th with a saved state before it, and that state."""
     for number, newest, state in db.execute(_STATES, (session, rail, n)):
         if state is not None:
             return number + 1, Start(bytes(state), newest)
@@ -339,7 +332,7 @@ def _rows(
 
 
 class StaleBlock(NamedTuple):
-    """The new rows of a stale block of `cause_blocks`; `times` is the number of its changes by then."""
+    """The new rows of a stale block of `cause_blocks`, and how often it had changed."""
 
     block: int
     times: int
@@ -347,7 +340,6 @@ class StaleBlock(NamedTuple):
 
 
 def read_stale_block(db: sqlite3.Connection) -> StaleBlock | None:
-    """None if no block is stale."""
     stale = db.execute("SELECT block, times FROM stale_blocks ORDER BY block LIMIT 1").fetchall()
     if not stale:
         return None

@@ -37,7 +37,7 @@ _SAME_SIZE_ADVICE: Final = (
     "The result was as large as before, and the first one was still in the context: ask for what is new, or for "
     "the lines needed."
 )
-# Other advice for calls whose arguments, not results, are large.
+# For calls whose arguments, not results, are large.
 _HEAVY_ADVICE: Final[dict[ToolKind, str]] = {
     "edit": "What is written stays in the context, too: change a file by small edits instead of writing it whole.",
     "delegate": "Ask the agent for a shorter answer: all of it stays in the context that asked.",
@@ -49,8 +49,6 @@ _FAILED_ADVICE: Final = (
 
 
 class Lineage:
-    """The tree of turns by parent."""
-
     def __init__(self, turns: Sequence[Turn]) -> None:
         ids = {turn.message_id for turn in turns}
         below: dict[str | None, list[str]] = {}
@@ -288,7 +286,6 @@ def _finding(
     files: tuple[str, ...] = (),
     reason: str | None = None,
 ) -> Finding:
-    """A finding about some calls, of which some were wasted."""
     causes = [cause for event in wasted if (cause := calls.cause(event)) is not None]
     tools = {event.call.name for event in events}
     targets = {event.call.target for event in events}
@@ -308,10 +305,7 @@ def _finding(
 
 
 def _heavy_results(explained: Explained) -> Iterator[Finding]:
-    """Results that are large, or stayed in the context for many turns.
-
-    After a rewind a result enters once per branch, so the largest entry counts.
-    """
+    """Results that are large, or stayed in the context for many turns. After a rewind the largest entry counts."""
     for cause in explained.causes:
         if cause.kind != "call" or cause.largest < _LARGE:
             continue
@@ -422,11 +416,11 @@ def delegations(rails: Sequence[tuple[Explained, Sequence[Turn]]]) -> Iterator[F
     causes = {cause.call_id: cause for explained, _ in rails for cause in explained.causes if cause.kind == "call"}
     for explained, turns in rails:
         call, turn = callers.get(explained.started_by or "", (None, None))
-        if call is None or turn is None or call.is_refused:  # stopped by the user, not failed
+        if call is None or turn is None or call.is_refused:  # stopped by the user
             continue
         cause = causes.get(call.id)
         direct = _directly(explained, len(turns), turn.usage.context, cause.rides if cause is not None else 0)
-        # Weights are comparable only at the same prices.
+        # weights are comparable only at the same prices
         is_comparable = {rate.model for rate in explained.spent} == {turn.model}
         if not call.is_error and not (is_comparable and weight(explained.spent) > direct):
             continue
@@ -446,10 +440,9 @@ def delegations(rails: Sequence[tuple[Explained, Sequence[Turn]]]) -> Iterator[F
 
 
 def _directly(agent: Explained, turns: int, context: int, rides: int) -> int:
-    """The weight of a subagent's work if the calling rail had done it.
+    """The weight of a subagent's work on the calling rail, without the agent's own prefix.
 
-    Everything that the agent read would enter that context and stay as long as its answer did, and that context would
-    be read in each of the agent's turns; the agent's own prefix would not exist.
+    All that the agent read would enter that context and stay as long as its answer did.
     """
     entered = sum(cause.entered for cause in agent.causes if cause.kind != "prefix")
     output = sum(spent.output + spent.reasoning for spent in agent.spent.values())
@@ -489,8 +482,8 @@ def all_findings(rails: Sequence[RailTurns]) -> list[Finding]:
 def avoidable(rails: Sequence[RailTurns], findings: Iterable[Finding]) -> dict[Rate, Spent]:
     """The tokens of all findings together, as a lower bound: no token is counted twice.
 
-    A wasted agent counts as a whole. On other rails each cause counts once. Cache misses count without what they may
-    have paid for the same causes, which is at most the size of a cause per miss.
+    A wasted agent counts as a whole. Cache misses count without what they may have paid for causes that count already,
+    at most the size of a cause per miss.
     """
     causes: dict[tuple[str, str], dict[tuple[str, str, str | None], Cause]] = {}
     agents = set()

@@ -32,7 +32,7 @@ class CheckResult(NamedTuple):
 
 
 def check(home: Home, environ: Mapping[str, str]) -> Iterator[CheckResult]:
-    """Runs all checks; an error keeps the daemon from starting or recording."""
+    """An error keeps the daemon from starting or recording."""
     try:
         settings = config.load(home, environ)
         warnings = prepare_home(home.root)
@@ -99,7 +99,7 @@ def _privacy(home: Home) -> Iterator[CheckResult]:
 
 
 def _content(home: Home) -> Iterator[CheckResult]:
-    """Reads the end of every sidecar; reading them whole would take too long."""
+    """Reads only the end of every sidecar: reading them whole would take too long."""
     for sidecar in Sidecars(home.content).list():
         try:
             fd = os.open(sidecar.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)

@@ -95,7 +95,6 @@ async def run(
 async def _work(
     service: Service, notifier: Notifier, sources: Mapping[str, Make], pass_process: PassProcess | None
 ) -> None:
-    """Opens the storage, then runs sources and background tasks."""
     async with _pipeline(service, notifier) as pipeline, anyio.create_task_group() as tasks:
         record_crashes(service.home.index)
         tasks.start_soon(_repair_index, pipeline)
@@ -123,9 +122,8 @@ async def _work(
 def _early_totals(service: Service, pipeline: Pipeline, pass_process: PassProcess | None) -> EarlyTotals:
     roots = {name: list(some) for name, some in service.roots.items()}
     places = Places(service.settings, service.environ, str(user_home(service.environ)), roots)
-    is_read = lambda: service.backfill().done  # noqa: E731
     log_pass = LogPass(service.home, places, list(service.sources), pass_process)
-    return EarlyTotals(pipeline, log_pass, lambda: service.prices.table, is_read)
+    return EarlyTotals(pipeline, log_pass, lambda: service.prices.table, lambda: service.backfill().done)
 
 
 def _supervised(service: Service, pipeline: Pipeline, name: str, make: Make) -> SourceSupervisor:
@@ -152,7 +150,7 @@ def _background_tasks(service: Service) -> list[BackgroundTask]:
 
 
 async def _when_possible(service: Service, work: Callable[[], Awaitable[T]]) -> T:
-    """The result of `work`; retries while the disk is full or the index is being rebuilt."""
+    """Retries while the disk is full or the index is being rebuilt."""
     delays = backoff()
     while True:
         try:
@@ -183,7 +181,7 @@ async def _pipeline(service: Service, notifier: Notifier) -> AsyncIterator[Pipel
 
 
 async def _open(service: Service) -> Pipeline:
-    """Opens the pipeline. Raises HomeError for wrong permissions: at the start, waiting would hide them."""
+    """Raises HomeError for wrong permissions: at the start, waiting would hide them."""
     settings = service.settings
     service.check_home()
     try:

@@ -27,15 +27,12 @@ _DIGITS = re.compile("[0-9]+")
 
 
 class Sink(Protocol):
-    """Receives log lines."""
-
     def write(self, text: str, /) -> object: ...
 
     def flush(self) -> None: ...
 
 
 def configure(*, as_json: bool, level: str = "info", stream: Sink | None = None, colors: bool = False) -> None:
-    """Writes events to `stream` (default: stderr), as JSON or formatted for a terminal."""
     last: structlog.typing.Processor = (
         structlog.processors.JSONRenderer() if as_json else structlog.dev.ConsoleRenderer(colors=colors)
     )
@@ -56,7 +53,7 @@ def configure(*, as_json: bool, level: str = "info", stream: Sink | None = None,
 
 
 class Background:
-    """Writes lines to a sink in its own thread, since an unread pipe or a stopped terminal would block the caller.
+    """Writes lines in a thread, since an unread pipe or a stopped terminal would block the caller.
 
     While `most` lines are queued, further ones are dropped; the number is logged later.
     """
@@ -92,15 +89,14 @@ class Background:
 
 
 class Stderr:
-    """Writes to stderr without Python's buffer, and ignores a closed stderr: a line left in the buffer would change the
-    exit code."""
+    """Writes to stderr without Python's buffer: a line left in it would change the exit code."""
 
     def write(self, text: str) -> None:
         with contextlib.suppress(OSError):
             os.write(2, text.encode("utf-8", "replace"))
 
     def flush(self) -> None:
-        """Every write goes out at once."""
+        """No-op: nothing is buffered."""
 
 
 class RotatedFile:
@@ -120,7 +116,7 @@ class RotatedFile:
             os.write(self._fd, data)
 
     def flush(self) -> None:
-        """Every write goes out at once."""
+        """No-op: nothing is buffered."""
 
     def close(self) -> None:
         os.close(self._fd)
@@ -138,10 +134,7 @@ class RotatedFile:
 
 
 class RateLimit:
-    """Logs the same warning at most once a minute; the next one counts those that were dropped.
-
-    Warnings that differ only in numbers are the same: ten thousand bad lines make one warning.
-    """
+    """Logs the same warning at most once a minute, and counts the others. Numbers do not make a difference."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

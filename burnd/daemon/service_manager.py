@@ -20,10 +20,9 @@ _PROBE = b'{"jsonrpc":"2.0","id":0,"method":"status"}\n'
 
 
 class Notifier:
-    """Sends the daemon's state to the service manager, if there is one."""
-
     def __init__(self, environ: MutableMapping[str, str]) -> None:
-        self._address = _address(environ.pop("NOTIFY_SOCKET", ""))
+        name = environ.pop("NOTIFY_SOCKET", "")
+        self._address = "\0" + name[1:] if name.startswith("@") else name if name.startswith("/") else None
         microseconds, pid = environ.pop("WATCHDOG_USEC", ""), environ.pop("WATCHDOG_PID", "")
         is_watched = microseconds.isdecimal() and pid in ("", str(os.getpid()))
         self.watchdog_s = int(microseconds) / 1e6 or None if is_watched else None  # timeout in seconds
@@ -32,7 +31,7 @@ class Notifier:
         self._send(f"READY=1\nSTATUS={_one_line(status)}")
 
     def starting(self, status: str, seconds: float) -> None:
-        """Still starting: asks for this much more time."""
+        """Asks for this much more time."""
         self._send(f"EXTEND_TIMEOUT_USEC={int(seconds * 1e6)}\nSTATUS={_one_line(status)}")
 
     def stopping(self) -> None:
@@ -44,7 +43,6 @@ class Notifier:
     def _send(self, message: str) -> None:
         if self._address is None:
             return
-        # Non-blocking: a manager that does not read must not block the daemon.
         with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as out:
             out.setblocking(False)
             out.sendto(message.encode(), self._address)
@@ -54,16 +52,10 @@ def _one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def _address(name: str) -> str | None:
-    if name.startswith("@"):
-        return "\0" + name[1:]
-    return name if name.startswith("/") else None
-
-
 def adopt_sockets(environ: MutableMapping[str, str], path: str) -> list[socket.socket]:
     """The listening sockets at `path` that the service manager opened for this process. Others are left alone.
 
-    The variables are removed from the environment: they are not meant for child processes.
+    Removes the variables from the environment: they are not meant for child processes.
     """
     pid, count = environ.pop("LISTEN_PID", ""), environ.pop("LISTEN_FDS", "")
     environ.pop("LISTEN_FDNAMES", None)

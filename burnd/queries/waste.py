@@ -18,7 +18,7 @@ from typing import Any, Final, Literal, NamedTuple
 import msgspec
 
 from burnd.attribution.causes import Explained, Selected, explain
-from burnd.attribution.findings import MOST_EVIDENCE, Evidence, Finding, FindingKind, advice_for, weight
+from burnd.attribution.findings import ADVICE, MOST_EVIDENCE, Evidence, Finding, FindingKind, weight
 from burnd.attribution.misses import CacheBills
 from burnd.attribution.rail_entries import RailEntries, RailName, load
 from burnd.attribution.rates import Rate, Spent, add_up
@@ -289,7 +289,7 @@ def _kinds(groups: Iterable[FindingGroup]) -> list[dict[str, Any]]:
         by_kind.setdefault(group.kind, []).append(group)
     costs = {kind: total([group.cost for group in some]) for kind, some in by_kind.items()}
     return [
-        {"kind": kind, "findings": len(by_kind[kind]), **costs[kind].answer(), "advice": advice_for(kind)}
+        {"kind": kind, "findings": len(by_kind[kind]), **costs[kind].answer(), "advice": ADVICE[kind]}
         for kind in sorted(costs, key=lambda kind: (-costs[kind].units, -sum(costs[kind].tokens), kind))
     ]
 

@@ -8,7 +8,7 @@ import msgspec
 
 VERSION = 1
 
-# Above every real turn, and small enough that the sum of millions fits SQLite's integers.
+# Above every real turn; the sum of millions still fits SQLite's integers.
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**40)]
 
 
@@ -19,7 +19,7 @@ def camel(name: str) -> str:
 
 
 class Record(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename=camel):
-    """The base of all records. They have no reference cycles, so the collector may skip them."""
+    """Records have no reference cycles, so the collector may skip them."""
 
 
 def always(value: Any) -> Any:

@@ -37,7 +37,7 @@ KINDS: dict[str, type[Record]] = {
 
 
 class Skipped(msgspec.Struct, frozen=True):
-    """The reason why a line is skipped; `kind` is the kind in the line, cut to a safe length."""
+    """`kind` is the kind in the line, cut to a safe length."""
 
     reason: Reason
     kind: str = ""
@@ -113,7 +113,7 @@ def encode_over(line: bytes, entry: Entry) -> bytes:
 
 
 def decode(line: bytes) -> Entry | Skipped:
-    """Decodes a line of the ledger; Skipped if it cannot be used. Never raises."""
+    """Skipped if the line cannot be used. Never raises."""
     try:
         return _decode(line)
     except (msgspec.MsgspecError, ValueError, RecursionError):
@@ -129,7 +129,7 @@ def decode_again(line: bytes) -> Entry | Skipped:
 
 
 def decode_many_again(lines: Sequence[bytes]) -> list[Entry | Skipped]:
-    """Decodes many lines; takes half the time if all are turns."""
+    """Takes half the time if all are turns."""
     try:
         decoded = _turn_lines.decode_lines(b"".join(lines))
     except (msgspec.MsgspecError, ValueError, RecursionError):
@@ -161,7 +161,7 @@ def _decode(line: bytes, *, check: bool = True) -> Entry | Skipped:
 
 
 def _decode_turn(line: bytes) -> Turn | None:
-    """Decodes a turn without its envelope, in the format that burnd writes; None if it has another format."""
+    """A turn without its envelope, in the format that burnd writes; None if it has another format."""
     end = -2 if line.endswith(b"}}\n") else -1 if line.endswith(b"}}") else 0
     if not end:
         return None
@@ -172,7 +172,7 @@ def _decode_turn(line: bytes) -> Turn | None:
 
 
 def _bounded(decoder: msgspec.json.Decoder[T], data: bytes | msgspec.Raw) -> T:
-    """Decodes a record of the older format, with longer names or null for missing fields. Raises like the decoder."""
+    """Decodes a record of the older format too, with longer names or null for missing fields. Raises like the decoder."""
     try:
         return decoder.decode(data)
     except msgspec.ValidationError:
@@ -208,7 +208,7 @@ def encode_content(record: Content) -> bytes:
 
 
 def decode_content(line: bytes, position: int = 0) -> Content | Skipped:
-    """Decodes a line of a sidecar; Skipped if it cannot be used. Never raises.
+    """Skipped if the line of a sidecar cannot be used. Never raises.
 
     A block of the older format has no number and gets the position of its line.
     """
@@ -239,7 +239,7 @@ class EncodedEntry(NamedTuple):
 
 
 def encoded(entry: Entry) -> EncodedEntry | None:
-    """Encodes an entry, reads it back and hashes it; None if it could not be read back."""
+    """None if the entry could not be read back."""
     if isinstance(entry, Stamp):
         stamp = decode(encode(entry))
         return None if isinstance(stamp, Skipped) else EncodedEntry(encode(stamp), stamp, digest(stamp))
@@ -288,7 +288,7 @@ def hash_of(line: bytes) -> int:
 
 
 def clean(text: str) -> str:
-    """Replaces lone surrogates, which UTF-8 and SQLite cannot store, by the replacement character."""
+    """Replaces lone surrogates, which UTF-8 and SQLite cannot store."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -56,9 +56,9 @@ class File(Record, frozen=True, kw_only=True):
 class Content(Record, frozen=True, kw_only=True):
     """One block. Its identity in the session is (railId, messageId, n, b); the newest one counts.
 
-    The first block of a log line has what `burnctl restore` needs beside the text: `line`, the id of the line if it is
-    not the message's; `parent`, the id of the line above it if that is not the one before; and `context`, the lines
-    before it that have no text of their own, as a JSON list.
+    The first block of a log line has what `burnctl restore` needs: `line`, its id if it is not the message's; `parent`,
+    the id of the line above if that is not the one before; and `context`, a JSON list of the lines before it without
+    text.
     """
 
     v: int = always(VERSION)
@@ -86,7 +86,7 @@ class Content(Record, frozen=True, kw_only=True):
 def title_record(
     session_id: str, message_id: str, text: str, ts: str, *, n: int = 0, kind: Kind = "title", rail_id: str = MAIN
 ) -> Content:
-    """A title or summary of a session; of several with the same id, the highest `n` counts."""
+    """Of several with the same id, the highest `n` counts."""
     return Content(
         session_id=session_id,
         rail_id=rail_id,
@@ -101,10 +101,9 @@ def title_record(
 
 
 class Label(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """The facts about a block without its text, for the index.
+    """A block without its text, for the index.
 
-    `rail` is empty for titles of a harness, which are not part of a conversation. `title` is the part of a title or
-    summary that lists show.
+    `rail` is empty for titles of a harness. `title` is the part of a title or summary that lists show.
     """
 
     session_id: str

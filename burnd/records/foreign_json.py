@@ -1,8 +1,8 @@
 """Decodes JSON of other programs to a value, a repaired value or a reason; never raises.
 
 The number and length of values is bounded before decoding: a million small values take a hundred times the memory of
-their bytes, a long text up to four times. The excess is cut out of the JSON text; the beginning of a long list or text
-stays, and everything after it, such as the usage of the message.
+their bytes. The excess is cut out of the JSON text; the beginning of a long list or text stays, and everything after
+it.
 """
 
 from __future__ import annotations
@@ -41,8 +41,7 @@ _STRINGS: Final = re.compile(_STRING, re.DOTALL)
 _STRING_OR_NUMBER: Final = re.compile(_STRING + rb"|-?\d[\d.eE+-]*+", re.DOTALL)
 _LOW: Final = rb"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 _HIGH: Final = rb"\\u[dD][89abAB][0-9a-fA-F]{2}"
-# Text up to the next lone surrogates, and these. Escapes match as a whole, so that the `ud800` after an escaped
-# backslash (`\\ud800`) stays.
+# Text up to the next lone surrogates, and these. Escapes match as a whole, so that the `ud800` of `\\ud800` stays.
 _TO_LONE: Final = re.compile(
     rb"((?:[^\\]++|\\(?:[^u]|u(?![dD][89a-fA-F][0-9a-fA-F]{2}))|" + _HIGH + _LOW + rb")*+)"
     rb"((?:" + _HIGH + rb"(?!" + _LOW + rb")|" + _LOW + rb")++)",
@@ -68,8 +67,6 @@ class Rejected(msgspec.Struct, frozen=True):
 
 
 class Repaired(msgspec.Struct, Generic[T], frozen=True):
-    """A value decoded after repairs of its bytes, and the repairs."""
-
     value: T
     what: tuple[Repair, ...]
 
@@ -77,9 +74,8 @@ class Repaired(msgspec.Struct, Generic[T], frozen=True):
 class SafeDecoder(Generic[T]):
     """Decodes whole lines into a struct type whose fields all have defaults.
 
-    A good line takes one decode and one check of its UTF-8; repairs are tried after a failure. `Raw` parts are
-    well-formed UTF-8 without lone surrogates, but may be nested deeply or have huge numbers: decode them with `unpack`,
-    which rejects those. A line that is too large or has too many values is cut first.
+    A good line takes one decode and one check of its UTF-8; repairs are tried after a failure. `Raw` parts may be
+    nested deeply or have huge numbers: `unpack` rejects those.
     """
 
     def __init__(self, struct: type[T]) -> None:
@@ -88,7 +84,7 @@ class SafeDecoder(Generic[T]):
         self._outline = _Outline(struct)
 
     def decode(self, line: bytes, offset: int = -1) -> T | Repaired[T] | Rejected:
-        """The line's value; `offset` is the line's position in its file, a BOM is accepted only at 0."""
+        """`offset` is the line's position in its file: a BOM is accepted only at 0."""
         if (excess := surplus(line)) is None:
             return self._decoded(line, offset)
         repairs: tuple[Repair, ...] = ()
@@ -135,7 +131,7 @@ class SafeDecoder(Generic[T]):
         return Repaired(value, what) if what else value
 
     def _salvaged(self, line: bytes, what: tuple[Repair, ...]) -> T | Repaired[T] | Rejected:
-        """Decodes with long names cut and without fields of a wrong type: one bad field must not lose the usage."""
+        """Cuts long names and drops fields of a wrong type: one bad field must not lose the usage."""
         loose = plain(line)
         if isinstance(loose, Rejected):
             return loose
@@ -160,7 +156,7 @@ class SafeDecoder(Generic[T]):
 
 
 def plain(data: bytes) -> Any | Rejected:
-    """The JSON value as plain objects: at most `MAX_DEPTH` deep, all numbers finite, huge integers as text."""
+    """Plain objects: at most `MAX_DEPTH` deep, all numbers finite, huge integers as text."""
     return unpack(msgspec.Raw(data)).value
 
 
@@ -240,7 +236,7 @@ def _repaired_bytes(line: bytes, offset: int) -> tuple[bytes, tuple[Repair, ...]
 
 
 def without_lone_surrogates(data: bytes) -> bytes:
-    """JSON in which half of an escaped surrogate pair is the replacement character."""
+    """Replaces half of an escaped surrogate pair in JSON by the replacement character."""
     parts: list[bytes] = []
     at = 0
     while (match := _TO_LONE.match(data, at)) is not None:
@@ -341,11 +337,11 @@ class _Outline:
         self._decoder = msgspec.json.Decoder(msgspec.defstruct(struct.__name__, raw, rename=rename))
 
     def bounded(self, data: bytes, room: int) -> bytes:
-        """The reduced object. Raises as msgspec does if the data is not an object."""
+        """Raises as msgspec does if the data is not an object."""
         return b"".join(self._parts(data, room))
 
     def _parts(self, data: Buffer, room: int) -> Iterator[Buffer]:
-        """The parts of the reduced object. Long values are copied only to count what is in them."""
+        """Copies long values only to count what is in them."""
         if len(data) <= _LEAST_VALUES:
             yield data
             return
@@ -404,7 +400,7 @@ def small_values(chunks: Iterable[bytes]) -> bytes:
 
 
 def _longest_after(size: int) -> int:
-    """The longest string allowed after `size` bytes of output; decreases as output grows."""
+    """The longest string allowed after `size` bytes of output."""
     if size < WHOLE_BYTES // 2:
         return LONGEST_TEXT
     return _SHORT if size < WHOLE_BYTES else _SHORTEST
@@ -466,7 +462,7 @@ def _slashes_before(data: bytes, begin: int, end: int) -> int:
 
 
 def _whole_escapes(data: bytes, at: int) -> int:
-    """The end of a text that is cut within a string, before an incomplete escape if there is one."""
+    """The end of a text that is cut within a string, before an incomplete escape."""
     slash = data.rfind(b"\\", max(at, len(data) - _ESCAPE_BYTES + 1))
     if slash < 0 or _slashes_before(data, at, slash + 1) % 2 == 0:
         return len(data)

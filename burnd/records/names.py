@@ -15,13 +15,13 @@ LONGEST_NAME: Final = 256  # bytes of UTF-8
 LONGEST_PATH: Final = 4096  # bytes, the limit of Linux
 _HASH_BYTES: Final = 8
 
-# Decoding rejects longer ones, at no cost for all others; `bound_names` then cuts them.
+# Decoding rejects longer ones at no cost; `bound_names` then cuts them.
 Name = Annotated[str, msgspec.Meta(max_length=LONGEST_NAME)]
 PathName = Annotated[str, msgspec.Meta(max_length=LONGEST_PATH)]
 
 
 def bounded(text: str, most: int = LONGEST_NAME) -> str:
-    """The text in at most `most` bytes: a long one is cut and gets a hash of the whole, so that names stay distinct."""
+    """A text over `most` bytes is cut and gets a hash of the whole, so that names stay distinct."""
     if len(text) * 4 <= most:
         return text
     data = text.encode("utf-8", "surrogatepass")
@@ -32,7 +32,7 @@ def bounded(text: str, most: int = LONGEST_NAME) -> str:
 
 
 def bounded_tags(tags: Mapping[str, str | None]) -> dict[str, str | None]:
-    """Tags with keys and values cut for reports; the ledger has them whole."""
+    """Tags cut for reports; the ledger has them whole."""
     return {bounded(key): None if value is None else bounded(value) for key, value in tags.items()}
 
 
@@ -60,7 +60,7 @@ def _bound(value: Any, kind: inspect.Type) -> Any:
 
 
 # Plain ids are file names, so that a user finds the sidecar of a session. Hashed names start with a character that
-# plain ones cannot have, so two ids never share a file.
+# plain ones cannot have.
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
 _RESERVED = re.compile(r"(?i:con|prn|aux|nul|com[0-9]|lpt[0-9])")
 _HASHED = "="
@@ -68,13 +68,13 @@ _UUID = re.compile("[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}
 
 
 def file_stem(untrusted_id: str) -> str:
-    """A file name for any id: at most 100 bytes, no separators, no leading dot, different for every id."""
+    """At most 100 bytes, no separators, no leading dot, different for every id."""
     if _PLAIN.fullmatch(untrusted_id) and not _RESERVED.fullmatch(untrusted_id):
         return untrusted_id
     return _HASHED + hashlib.sha256(untrusted_id.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-@lru_cache(maxsize=8192)  # a session's id is in all of its records, a message's in each of its blocks
+@lru_cache(maxsize=8192)  # a session's id is in all of its records
 def short_id(text: str) -> str | bytes:
     """A UUID as 16 bytes, any other id unchanged."""
     return bytes.fromhex(text.replace("-", "")) if _UUID.fullmatch(text) else text
@@ -91,12 +91,12 @@ MOST_PARTS: Final = 256
 
 
 def is_bounded(path: str) -> bool:
-    """Whether a path is short enough to be walked by parts, which takes memory by the square of their number."""
+    """Whether a path may be walked by parts, which takes memory by the square of their number."""
     return len(path) <= LONGEST_PATH and path.count("/") <= MOST_PARTS and len(_bytes(path)) <= LONGEST_PATH
 
 
 def bounded_path(path: str | None) -> str | None:
-    """The path, cut and with a hash of the whole if it is too long or too deep; None if it is empty."""
+    """A path that is too long or too deep is cut and gets a hash of the whole."""
     if not path:
         return None
     if is_bounded(path):

@@ -21,8 +21,8 @@ _HASHES_A_LINE = 4096
 class Session(Record, frozen=True, kw_only=True):
     """Metadata of a session. `title` and `summary` are set only by clients.
 
-    `roots` are log folders of its harness that a client announced. `content_since` is when `content_mode` began to
-    apply, if the session had messages before.
+    `roots` are log folders that a client announced. `content_since` is when `content_mode` began to apply, if later
+    than the first message.
     """
 
     v: int = always(VERSION)
@@ -57,7 +57,7 @@ class Occurrence(Record, frozen=True, kw_only=True):
 class Compaction(Occurrence, frozen=True, kw_only=True):
     """The harness replaced a rail's context by a summary.
 
-    `copied`: the log repeats it from another log; it counts only until the original is found.
+    A `copied` one, which the log repeats from another, counts only until the original is found.
     """
 
     trigger: Name | None = None
@@ -70,10 +70,7 @@ MESSAGE = "message"
 
 
 class Event(Occurrence, frozen=True, kw_only=True):
-    """An interrupt, an API error, a retry, a refusal.
-
-    Also a `message` of a pushed session that is not a turn, to recognise it later. `copied` as in a compaction.
-    """
+    """An interrupt, an API error, a retry, a refusal; or a `message` of a pushed session that is not a turn."""
 
     name: Name
     message_id: str | None = None
@@ -82,10 +79,7 @@ class Event(Occurrence, frozen=True, kw_only=True):
 
 
 class Overhead(Record, frozen=True, kw_only=True):
-    """A harness's running total of a session from `since` to `ts`, by model. Totals are not added up.
-
-    `costs` are USD, `searches` web searches. A total that restarts has another `since`.
-    """
+    """A harness's running total of a session from `since` to `ts`, by model, in USD. Totals are not added up."""
 
     v: int = always(VERSION)
     source: Name
@@ -100,7 +94,7 @@ class Overhead(Record, frozen=True, kw_only=True):
 class Request(Occurrence, frozen=True, kw_only=True):
     """A request that may have been billed but whose response is in no log.
 
-    `usage` is a lower bound. A `withdrawn` one was refused, or its response was found later: it no longer counts.
+    `usage` is a lower bound. A `withdrawn` one was refused, or its response was found later.
     """
 
     model: Name = ""
@@ -122,7 +116,7 @@ class Quota(Record, frozen=True, kw_only=True):
 class Prune(Record, frozen=True, kw_only=True):
     """Content of this session up to and including `upTo` was deleted, and is never captured again.
 
-    `messages` is the number of messages that the session had by then.
+    `messages` counts those that the session had by then.
     """
 
     v: int = always(VERSION)
@@ -134,7 +128,7 @@ class Prune(Record, frozen=True, kw_only=True):
 class Origin(Record, frozen=True, kw_only=True):
     """A session was forked, branched, cleared or copied from `origin`, whose text, or part of it, must not be stored.
 
-    `content_mode` is the mode it inherits, and `content_since` when that began to apply to the origin.
+    `content_mode` is inherited, `content_since` is when it began to apply to the origin.
     """
 
     v: int = always(VERSION)
@@ -148,7 +142,7 @@ class Withheld(Record, frozen=True, kw_only=True):
     """Messages of a session whose text must not be stored there, nor in any session that repeats them.
 
     `ids` are 8-byte hashes of the ids of messages and lines, in base64. `by_mode`: because of the session's content
-    mode, not because it was pruned or forgotten.
+    mode.
     """
 
     v: int = always(VERSION)
@@ -165,7 +159,7 @@ class Withheld(Record, frozen=True, kw_only=True):
         return [cls(session_id=session_id, ids=ids, by_mode=by_mode) for ids in encoded]
 
     def hashes(self) -> tuple[int, ...]:
-        """The hashes; empty if they cannot be decoded."""
+        """Empty if they cannot be decoded."""
         try:
             data = b64decode(self.ids, validate=True)
             return struct.unpack(f">{len(data) // 8}q", data)

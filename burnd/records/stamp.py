@@ -10,8 +10,6 @@ from burnd.records.times import to_ms
 
 
 class TimeRange(Record, frozen=True, kw_only=True):
-    """From `from_ts` to before `to_ts`."""
-
     from_ts: str
     to_ts: str
 
@@ -24,7 +22,6 @@ class Selector(Record, frozen=True, kw_only=True):
     range: TimeRange | None = None
 
     def problem(self) -> str | None:
-        """Why this selector is invalid, or None."""
         if (self.session_id is None) == (self.message_id is None):
             return "a selector names either a sessionId or a messageId"
         if not (self.session_id or self.message_id):
@@ -49,18 +46,16 @@ class Stamp(Record, frozen=True, kw_only=True):
 
     @property
     def tags(self) -> dict[str, str | None]:
-        """The value of each key; None for a key that is removed."""
+        """None for a key that is removed."""
         return {**self.enrichment, **dict.fromkeys(self.removes)}
 
     def of_session(self, session_id: str | None) -> Stamp:
-        """The stamp for this session id; unchanged if that is None."""
         if session_id is None or session_id == self.selector.session_id:
             return self
         selector = msgspec.structs.replace(self.selector, session_id=session_id)
         return msgspec.structs.replace(self, selector=selector)
 
     def problem(self) -> str | None:
-        """Why this stamp is invalid, or None."""
         if (reason := self.selector.problem()) is not None:
             return reason
         if not self.tags:

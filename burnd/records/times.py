@@ -17,13 +17,12 @@ _FIRST_MS, _LAST_MS = 0, 4_102_444_799_999
 
 
 def wall_ms() -> int:
-    """The current time; a default for parameters of type Clock."""
     return time.time_ns() // 1_000_000
 
 
 @lru_cache(maxsize=8192)  # the records of one line share its time
 def to_ms(text: str) -> int:
-    """Milliseconds since 1970 of an ISO time; a time without a zone is UTC. Raises ValueError."""
+    """A time without a zone is UTC. Raises ValueError."""
     moment = datetime.fromisoformat(text)
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
@@ -34,10 +33,7 @@ def to_ms(text: str) -> int:
 
 @lru_cache(maxsize=2048)
 def index_ms(text: str) -> int:
-    """The time as the index stores it: clamped to 1970 to 2099.
-
-    A broken clock may write any year, and Python's first and last days are out of range in some time zones.
-    """
+    """The time as the index stores it: a broken clock may write any year, so it is clamped to 1970 to 2099."""
     ms = to_ms(text)
     return ms if _FIRST_MS <= ms <= _LAST_MS else min(max(ms, _FIRST_MS), _LAST_MS)
 
@@ -47,7 +43,7 @@ def to_iso(ms: int) -> str:
     days, rest = divmod(min(max(ms, EARLIEST_MS), LATEST_MS), DAY_MS)
     seconds, millis = divmod(rest, 1000)
     minutes, seconds = divmod(seconds, 60)
-    # By hand: a datetime takes several times as long, and a report has many times.
+    # A datetime takes several times as long, and a report has many times.
     return f"{_day(days)}T{_MINUTES[minutes]}:{_SIXTY[seconds]}.{millis:03d}Z"
 
 

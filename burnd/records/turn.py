@@ -18,7 +18,7 @@ _LARGEST_COUNT: Final = 1 << 40
 
 
 def token_count(value: float | None) -> int:
-    """A token count that is safe to add up; 0 for an impossible number."""
+    """0 for an impossible number."""
     return int(value) if value is not None and 0 <= value < _LARGEST_COUNT else 0
 
 
@@ -57,7 +57,7 @@ class Usage(Record, frozen=True, kw_only=True, omit_defaults=False):
 
     @property
     def context(self) -> int:
-        """The tokens of the context; price tiers depend on it."""
+        """Price tiers depend on it."""
         return self.input + self.cache_read + self.cache_create_5m + self.cache_create_1h
 
 
@@ -69,10 +69,10 @@ class ServerTools(Record, frozen=True, kw_only=True):
 
 
 class ToolCall(Record, frozen=True, kw_only=True):
-    """A tool call. `target` is the file or the verb of a command, never content.
+    """`target` is the file or the verb of a command, never content.
 
-    `edit_hash` of an edit is the hash of the old text, `>`, and the hash of the new text. `is_refused` marks a call
-    that the user rejected. `searches` is the number of billed web searches in its result.
+    `edit_hash` is the hash of the old text, `>`, and the hash of the new text. `is_refused`: the user rejected the
+    call. `searches` are billed web searches in its result.
     """
 
     id: str
@@ -87,7 +87,7 @@ class ToolCall(Record, frozen=True, kw_only=True):
 
 
 class Block(Record, frozen=True, kw_only=True):
-    """Kind and size of a block of context, for attribution. `name` is the path of an instruction file."""
+    """Kind and size of a block of context. `name` is the path of an instruction file."""
 
     kind: str
     bytes: Count
@@ -96,8 +96,6 @@ class Block(Record, frozen=True, kw_only=True):
 
 
 class Subagent(Record, frozen=True, kw_only=True):
-    """The subagent of a turn, and the call that started it."""
-
     is_sidechain: bool = always(True)
     agent_id: str | None = None
     type: Name | None = None
@@ -105,8 +103,8 @@ class Subagent(Record, frozen=True, kw_only=True):
 
 
 class PromptChange(Record, frozen=True, kw_only=True):
-    """A part of the prompt that changed before a request, as the log shows it: an MCP server or another tool that was
-    added or `removed`, or a memory file whose text changed or that was edited.
+    """A part of the prompt that changed before a request: a tool or MCP server that was added or removed, or a memory
+    file.
     """
 
     kind: Literal["mcp", "tool", "memory"]
@@ -115,11 +113,11 @@ class PromptChange(Record, frozen=True, kw_only=True):
 
 
 class RequestFacts(Record, frozen=True, kw_only=True):
-    """Hashes and counts of a request as its harness logs them, to compare it with the one before; no text.
+    """Hashes and counts of a request, to compare it with the one before; no text.
 
-    `shape` is a hash of system prompt and tools, `params` one of the parameters other than model, effort and output
-    limit. Of its `messages` the first `same` are also the first of the answered request before it on the rail, which
-    had `before`; None if the log does not show that. `breakpoints` counts the cache breakpoints it set.
+    `shape` is a hash of system prompt and tools, `params` one of the other parameters except model, effort and output
+    limit. The first `same` of its `messages` are also the first of the answered request before it on the rail, which
+    had `before`; None if unknown. `breakpoints` are cache breakpoints.
     """
 
     shape: str | None = None
@@ -139,14 +137,14 @@ class MissStatement(Record, frozen=True, kw_only=True):
 
 
 class Basis(Record, frozen=True, kw_only=True):
-    """The facts that decide which session owns a message found in several logs.
+    """The facts that decide which session owns a message found in several logs; logs may be deleted, so the ledger has
+    them.
 
-    They are in the ledger because logs are deleted and the index is disposable. A holder is a (session, rail) whose log
-    has the message. The lowest `rank` owns it: 8 for a log without the request, plus 4 if marked as forked, 2 for a
-    sidechain, 1 without a request id. Then the earliest `ts` (set if it differs from the turn's), then a log that is
-    not `lateBorn`, then lines that are not `strange` (of another or a background session), then the session that
-    branched off last (`recording.ownership`). `line` is the (time, uuid) of the line with the usage, `stop` the
-    (output, time, uuid) of the line with the stop reason, if that is another one.
+    The lowest `rank` owns it: 8 for a log without the request, plus 4 if marked as forked, 2 for a sidechain, 1 without
+    a request id. Then the earliest `ts` (set if it differs from the turn's), then a log that is not `lateBorn`, then
+    lines that are not `strange` (of another or a background session), then the session that branched off last
+    (`recording.ownership`). `line` is the (time, uuid) of the line with the usage, `stop` the (output, time, uuid) of
+    one with the stop reason.
     """
 
     rank: Count
@@ -179,15 +177,15 @@ class Turn(Record, frozen=True, kw_only=True):
     service_tier: Name | None = None
     inference_geo: Name | None = None
     stated_usd: float | None = None  # its cost as the harness states it
-    harness_version: Name | None = None  # the release of the harness that made the request
-    request_id: Name | None = None  # the provider's id of the request
+    harness_version: Name | None = None
+    request_id: Name | None = None  # the provider's id
     server_tools: ServerTools | None = None
     tool_calls: tuple[ToolCall, ...] = always(())
     entered: tuple[Block, ...] = msgspec.field(name="in", default_factory=lambda: ())
     made: tuple[Block, ...] = msgspec.field(name="out", default_factory=lambda: ())
     files_touched: tuple[PathName, ...] = ()
     subagent: Subagent | None = None
-    agent: Name | None = None  # the named agent that took it, on a main rail: opencode's build, a program's own
+    agent: Name | None = None  # the named agent that took it, on a main rail
     stop_reason: Name | None = None
     activity: str | None = None
     prompt_words: tuple[str, ...] = ()
@@ -201,7 +199,7 @@ class Turn(Record, frozen=True, kw_only=True):
     pull_request: PathName | None = None  # address of a pull request that was made or named in this turn
     quality: Quality = always("final")
     basis: Basis | None = None
-    # The message turned out to be a copy of this one; the turn does not count any more.
+    # Set if the message turned out to be a copy of this one: the turn no longer counts.
     copy_of: str | None = None
 
     @property

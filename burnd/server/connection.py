@@ -22,7 +22,7 @@ from burnd.server.rpc import Fault, Request
 from burnd.server.service import Clients, Service
 from burnd.server.stream import Gone, Stream, TooLarge, TooSlow
 
-_QUICK_S: Final = 0.05  # quicker requests are not watched for a disconnect, which would cost as much as they do
+_QUICK_S: Final = 0.05  # watching quicker requests for a disconnect would cost as much as they do
 _UNFORESEEN: Final = Fault(
     protocol.FAILED, "burnd failed while answering", "the log has the location; please report it"
 )
@@ -30,7 +30,7 @@ log = structlog.get_logger()
 
 
 def fault_of(error: Exception) -> Fault | None:
-    """The error for the client; None for a defect of burnd. A client never gets a traceback."""
+    """None for a defect of burnd. A client never gets a traceback."""
     if isinstance(error, Fault):
         return error
     if isinstance(error, Refusal):
@@ -54,7 +54,7 @@ def fault_of(error: Exception) -> Fault | None:
 
 
 class Connection:
-    """Serves a client until it disconnects, is silent for too long, or sends a line that has no end."""
+    """Serves a client until it disconnects, is silent for too long, or sends a line without an end."""
 
     def __init__(self, stream: Stream, service: Service, methods: Mapping[str, AnyMethod]) -> None:
         self._stream = stream
@@ -87,31 +87,28 @@ class Connection:
             await self._stream.send(rpc.error(bad.id, bad))
             return
         exchange = Exchange(request, self._stream, self._service.clients)
+        loop = asyncio.get_running_loop()
         try:
-            await self._run_while_connected(exchange)
+            async with anyio.create_task_group() as tasks:
+
+                async def cancel_when_gone() -> None:
+                    await self._stream.gone()
+                    tasks.cancel_scope.cancel()
+
+                later = loop.call_later(_QUICK_S, tasks.start_soon, cancel_when_gone)
+                try:
+                    await self._run(exchange)
+                finally:
+                    later.cancel()
+                if loop.time() >= later.when():
+                    tasks.cancel_scope.cancel()
         finally:
             exchange.close()
-
-    async def _run_while_connected(self, exchange: Exchange) -> None:
-        loop = asyncio.get_running_loop()
-        async with anyio.create_task_group() as tasks:
-
-            async def cancel_when_gone() -> None:
-                await self._stream.gone()
-                tasks.cancel_scope.cancel()
-
-            later = loop.call_later(_QUICK_S, tasks.start_soon, cancel_when_gone)
-            try:
-                await self._run(exchange)
-            finally:
-                later.cancel()
-            if loop.time() >= later.when():
-                tasks.cancel_scope.cancel()
         if isinstance(exchange.failure, Gone | SyncFailed):
             raise exchange.failure
 
     async def _run(self, exchange: Exchange) -> None:
-        """Sends the answer or an error. The failure is saved before: sending may be cancelled."""
+        """The failure is saved before an error is sent: sending may be cancelled."""
         method = exchange.request.method
         try:
             if (handler := self._methods.get(method)) is None:

@@ -32,7 +32,7 @@ BACKLOG = 1024  # a client that connects without blocking is refused when this i
 LOOK_EVERY_S = 30.0
 PAUSE_S = 1.0
 LARGE_AT_ONCE = 2
-_ACCEPTS_PER_STEP = 16  # then other tasks run
+_ACCEPTS_PER_STEP = 16
 _LONGEST_PATH = 103  # bytes, on macOS; Linux allows four more
 _PRIVATE = 0o600
 _NO_FILE = (-1, -1)  # differs from every file's identity, and from None
@@ -45,7 +45,7 @@ Identity = tuple[int, int]  # device and inode
 
 
 class Peer(NamedTuple):
-    """The process at the other end; its id is 0 if the system has none for it."""
+    """`pid` is 0 if unknown."""
 
     uid: int
     pid: int
@@ -71,8 +71,7 @@ def is_allowed(peer: Peer, *, own_uid: int, allows_root: bool) -> bool:
 def bind(path: Path) -> socket.socket:
     """A socket that listens at `path`, mode 0600. The caller must own the home's lock.
 
-    Replaces a stale socket of a killed daemon. Raises HomeBusy if a process listens at it, and SocketTaken if
-    anything else is there, which is never touched.
+    Replaces a stale socket. Raises HomeBusy if a process listens at it, and SocketTaken if anything else is there.
     """
     check_folder(path)
     _remove_stale(path)
@@ -113,7 +112,7 @@ def check_folder(path: Path) -> None:
 
 
 def _remove_stale(path: Path) -> None:
-    """Removes a socket of this user without a listener. Its type is checked first: plain files refuse, too."""
+    """Removes a socket of this user without a listener."""
     try:
         facts = os.lstat(path)
     except FileNotFoundError:
@@ -139,7 +138,7 @@ def _identity(path: Path) -> Identity | None:
 
 
 class Listener:
-    """Accepts clients until cancelled. A socket of the service manager is used instead of an own one, and not removed.
+    """Accepts clients until cancelled. Uses a socket of the service manager if there is one, and does not remove it.
 
     If its path vanishes or is replaced, as by a cleaner of old files, the socket is bound again.
     """
@@ -181,7 +180,7 @@ class Listener:
                 self._bind_again()
 
     def close(self) -> None:
-        """Closes the sockets, and removes the own one unless its path has been replaced."""
+        """Closes the sockets, and removes its own unless the path has been replaced."""
         for listening in self._adopted:
             listening.close()
         if self._own is not None:
@@ -222,7 +221,7 @@ class Listener:
                     except OSError as error:
                         if error.errno is None or error.errno in _NOT_A_SOCKET:
                             raise
-                        # Without a free descriptor the connection stays in the backlog: back off instead of spinning.
+                        # Without a free descriptor the connection stays in the backlog: back off.
                         log.warning("socket.not_accepted", reason=os.strerror(error.errno))
                         await anyio.sleep(PAUSE_S)
                         break
@@ -230,7 +229,7 @@ class Listener:
                 await anyio.lowlevel.checkpoint()
 
     def _admit(self, connection: socket.socket, clients: anyio.abc.TaskGroup) -> None:
-        """Serves the client, unless it is another user's or there are too many. Nothing of it is read before."""
+        """Serves the client, unless it is another user's or there are too many. Reads nothing from it before."""
         counts = self._service.clients
         try:
             peer = peer_of(connection)

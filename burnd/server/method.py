@@ -26,7 +26,7 @@ class Caller(Protocol):
     """The client of a request, for methods that send more than one message."""
 
     async def answer(self, result: Result) -> None:
-        """Answers now, before the method is done; what it returns is then not sent."""
+        """Answers now; what the method returns is then not sent."""
         ...
 
     async def notify(self, method: str, params: Result) -> None: ...
@@ -36,8 +36,6 @@ class Caller(Protocol):
 
 @dataclass(frozen=True)
 class Method:
-    """Parameters and handler of a method. An error that `call` raises becomes the answer."""
-
     params: type[Params]
     call: Callable[[Service, Any], Awaitable[Result]]
 
@@ -47,7 +45,7 @@ class Method:
 
 @dataclass(frozen=True)
 class LongMethod:
-    """A method that is given its caller, for notifications and progress."""
+    """A method that gets its caller, for notifications and progress."""
 
     params: type[Params]
     call: Callable[[Service, Any, Caller], Awaitable[Result]]
@@ -60,7 +58,7 @@ AnyMethod = Method | LongMethod
 
 
 def query(params: type[Params], function: Callable[[View, Any], Result]) -> Method:
-    """A method that is a query of the index: `function` runs in a worker thread, in one state of the index."""
+    """A method that queries the index: `function` runs in a worker thread, on one state of the index."""
 
     async def call(service: Service, given: Any) -> Result:
         project = getattr(given, "project", None)
@@ -70,10 +68,9 @@ def query(params: type[Params], function: Callable[[View, Any], Result]) -> Meth
 
 
 async def answered(method: AnyMethod, service: Service, given: Any, caller: Caller) -> Result:
-    """The answer of a method; a partial one with `backfill`, which is whether all logs were read when it was called,
-    or its totals are exact all the same, and with the currency and plans of the settings.
+    """The answer of a method.
 
-    Once all logs are read, a method's own `backfill` counts. Until then, a failed lookup has a hint to try again.
+    One that may be partial gets `backfill`, as it was before the call, and the display settings.
     """
     if not method.params.partial:
         return await method.run(service, given, caller)
@@ -86,7 +83,7 @@ async def answered(method: AnyMethod, service: Service, given: Any, caller: Call
             raise
         raise Missing(str(error), _READING) from error
     display = service.settings.display
-    # If these totals are not used any more, it is because all logs are read, or because they failed.
+    # totals that are no longer used failed, or all logs are read
     if is_exact and (service.has_totals or service.backfill().done):
         return {**answer, **display, "backfill": msgspec.structs.replace(backfill, exact=True)}
     return {"backfill": backfill, **display, **answer} if backfill.done else {**answer, **display, "backfill": backfill}
@@ -107,7 +104,7 @@ async def with_progress(caller: Caller, progress: Callable[[], tuple[int, int] |
 
 
 def at_its_prices(view: View, answer: Result) -> Result:
-    """An answer about costs, with notes if the user's price file cannot be used or the list is old."""
+    """An answer about costs, with notes if the price file cannot be used or the list is old."""
     notes = {}
     if view.prices.problem:
         notes["pricesProblem"] = view.prices.problem

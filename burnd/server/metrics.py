@@ -20,7 +20,7 @@ from burnd.server.service import Service
 from burnd.settings.keys import Address
 
 log = structlog.get_logger()
-MOST_SERIES: Final = 1000  # models and projects, the most expensive first
+MOST_SERIES: Final = 1000  # the most expensive first
 _AT_ONCE = 4
 _REQUEST_S = 5.0
 _ANSWER_S = 30.0
@@ -30,7 +30,7 @@ _TEXT = "text/plain; version=0.0.4; charset=utf-8"
 _BY = SummaryParams(by="model,project", limit=MOST_SERIES)
 # OpenTelemetry's GenAI conventions, with underscores for dots.
 _USAGE = "gen_ai_client_inference_usage"
-# Kinds of tokens by the names that `export` has for their columns, with the names in an answer of the socket.
+# Columns of `export`, and the names in an answer of the socket.
 _KINDS = {
     "input": "input",
     "output": "output",
@@ -54,7 +54,7 @@ Series = tuple[str, str]  # model and project
 
 
 class Counters:
-    """What was recorded since the first scrape. Counters only grow, while sums shrink if a turn is taken back.
+    """Usage since the first scrape. Counters only grow, while sums shrink if a turn is removed.
 
     Old logs do not count: turns of last month would look like usage of this minute.
     """
@@ -64,7 +64,7 @@ class Counters:
         self._has_started = False
 
     def update(self, rows: Mapping[Series, Mapping[str, int]], *, is_backfill: bool, is_cut: bool = False) -> None:
-        """Updates the counters from the current sums. If rows were omitted, a new one starts at 0: it may be old."""
+        """If rows were omitted, a new one starts at 0: it may be old."""
         for series, usage in rows.items():
             for name, _, fields in _COUNTERS:
                 total = sum(usage[field] for field in fields)
@@ -89,7 +89,7 @@ class Metrics:
         self._clients = 0
 
     async def run(self) -> None:
-        """Serves until cancelled. Tries again while another program uses the port."""
+        """Tries again while another program uses the port."""
         where = f"metrics cannot be served at {self._address.host}, port {self._address.port}"
         notice = ""
         while True:
@@ -115,7 +115,7 @@ class Metrics:
             try:
                 await self._answer(client)
             except (anyio.EndOfStream, anyio.BrokenResourceError, TimeoutError):
-                pass  # the client went away, or sent no request
+                pass  # the client disconnected, or sent no request
             except Exception as error:  # noqa: BLE001 - a client must never end the daemon
                 log.warning("metrics.failed", error=error_types(error))
             finally:
@@ -137,7 +137,7 @@ class Metrics:
 
     async def _respond(self, head: str) -> tuple[str, bytes]:
         method, _, rest = head.partition(" ")
-        if not _is_local(head):  # a web page whose name was pointed at this machine
+        if not _is_local(head):  # a web page whose name points to this machine
             return "403 Forbidden", b"the host must be a loopback address\n"
         if method != "GET":
             return "405 Method Not Allowed", b"only GET\n"

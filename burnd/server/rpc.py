@@ -36,7 +36,7 @@ class _Envelope(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Request(msgspec.Struct, frozen=True):
-    """A request. `id` is echoed byte by byte; None makes it a notification, which gets no answer."""
+    """`id` is echoed byte by byte; None makes it a notification, which gets no answer."""
 
     method: str
     params: msgspec.Raw
@@ -44,8 +44,6 @@ class Request(msgspec.Struct, frozen=True):
 
 
 class BadRequest(Fault):
-    """Raised for a line that is no request; `id` is that of the answer, null if it could not be read."""
-
     def __init__(self, code: int, message: str, hint: str = "", id_: msgspec.Raw = NO_ID) -> None:
         super().__init__(code, message, hint)
         self.id = id_
@@ -56,7 +54,7 @@ _ids = msgspec.json.Decoder(str | int | float | None)
 
 
 def parse(line: bytes) -> Request:
-    """The request in a line. Raises BadRequest."""
+    """Raises BadRequest."""
     try:
         line.decode("utf-8")
         envelope = _envelope(line)
@@ -82,7 +80,7 @@ def parse(line: bytes) -> Request:
 
 
 def _envelope(line: bytes) -> _Envelope:
-    """Decodes a request. Repairs lone surrogates instead of rejecting it."""
+    """Repairs lone surrogates instead of rejecting the request."""
     try:
         return _envelopes.decode(line)
     except msgspec.DecodeError:
@@ -103,10 +101,7 @@ def _checked_id(raw: msgspec.Raw) -> msgspec.Raw | None:
 
 
 def answer(id_: msgspec.Raw, result: Mapping[str, Any]) -> bytes:
-    """The response line, with the protocol's version in the result. Raises Fault if it is too large.
-
-    It is encoded piece by piece, so that encoding stops as soon as the limit is reached.
-    """
+    """The response line. Raises Fault if it is too large: it is encoded piece by piece up to the limit."""
     line = bytearray(b'{"jsonrpc":"2.0","id":' + bytes(id_) + b',"result":')
     for piece in _pieces({"version": protocol.VERSION, **result}):
         line += piece

@@ -39,7 +39,7 @@ _WHOLE = {"done": True, "percent": None, "secondsLeft": None, "blocked": None}
 
 
 async def serve(home: Home, requests: BinaryIO, answers: BinaryIO) -> None:
-    """Answers the requests, one per line, as the socket does, from one pass over the logs of all harnesses."""
+    """Answers requests, one per line, as the socket does, from one pass over all logs."""
     prices = LivePrices(home.prices).table
     async with AsyncExitStack() as stack:
         index: IndexStore | None = None
@@ -72,13 +72,12 @@ async def _answer(index: IndexStore, prices: PriceTable, params: Params, query: 
 
 
 def _params(request: rpc.Request) -> tuple[Params, Query]:
-    """The parameters of a request and the query that answers it. Raises Fault, Mistaken or BadParams."""
+    """Raises Fault, Mistaken or BadParams."""
     if request.method not in _QUERIES:
         hint = "leave out --scan: burnd records what it needs"
         raise rpc.Fault(protocol.NO_SUCH_METHOD, f"{request.method} is not possible with --scan", hint)
     table, query = _QUERIES[request.method]
     params = decoded(table, request.params)
-    # Some groups and filters need recorded turns.
     hint = "leave out --scan: burnd records it"
     if isinstance(params, SummaryParams) and not set(params.by.split(",")) <= set(OF_TOTALS):
         raise Mistaken(f"--by {params.by} is not possible with --scan", hint)

@@ -1,6 +1,4 @@
-"""The running daemon as its clients see it: settings and prices that follow their files, turns for those who tail,
-and one way to query the index.
-"""
+"""The running daemon as its clients see it: settings, prices, the feed of turns, and queries of the index."""
 
 from __future__ import annotations
 
@@ -58,15 +56,11 @@ _Fingerprint = tuple[int, int, int] | None
 
 
 class TurnEvent(NamedTuple):
-    """A turn that became visible; an open one may still grow."""
-
     turn: Turn
     open: bool
 
 
 class Notice(NamedTuple):
-    """An event beside turns, as the fields of a notification."""
-
     fields: dict[str, Any]
 
 
@@ -113,7 +107,6 @@ class Feed:
             self._followers.remove(follower)
 
     def announce(self, fields: dict[str, Any]) -> None:
-        """Sends a notice to all followers, whatever turns they want."""
         for follower in self._followers:
             follower.push([Notice(fields)])
 
@@ -130,10 +123,7 @@ class Feed:
 
 
 class LivePrices:
-    """The price table, read again when the user's file changes.
-
-    While that file cannot be used, the last good table stays, with the reason as its `problem`.
-    """
+    """The price table, read again when the user's file changes. If that fails, the last good table stays."""
 
     def __init__(self, user_file: Path) -> None:
         self._file = user_file
@@ -160,9 +150,9 @@ class LivePrices:
 
 
 class LiveSettings:
-    """The settings, read again when their file changes; those that need a restart stay as they were at the start.
+    """The settings, read again when their file changes, except those that need a restart.
 
-    While the file cannot be used, the last good settings stay, with the reason as `problem`.
+    While the file cannot be used, the last good settings stay.
     """
 
     def __init__(self, home: Home, environ: Mapping[str, str], settings: Settings) -> None:
@@ -191,7 +181,6 @@ class LiveSettings:
 
 
 def _fingerprint_of(path: Path) -> _Fingerprint:
-    """Differs when a file is another or was changed; None if it cannot be looked at."""
     try:
         facts = os.stat(path)
     except OSError:
@@ -205,7 +194,7 @@ class Work(msgspec.Struct):
     what: str
     done: int = 0
     total: int = 0
-    is_blocked: bool = False  # until the user acts, as with a full disk
+    is_blocked: bool = False  # until the user acts
 
     def report(self, done: int, total: int) -> None:
         self.done, self.total = done, total
@@ -216,7 +205,7 @@ class Work(msgspec.Struct):
 
 class Clients(msgspec.Struct):
     connected: int = 0
-    answering: int = 0  # requests that are being answered
+    answering: int = 0  # requests
     served: int = 0  # requests
     turned_away: int = 0  # too many clients at once
     refused: int = 0  # clients of other users
@@ -254,10 +243,10 @@ class Service:
         self.started_ms = now()
         self.pid = os.getpid()
         self.stopping = anyio.Event()
-        self.work = Work("opening")  # until it is open
+        self.work = Work("opening")
         self.clients = Clients()
-        self.counts = Counts()  # the last ones
-        self.notices: dict[str, str] = {}  # problems that need attention, with their remedies
+        self.counts = Counts()
+        self.notices: dict[str, str] = {}  # problems, with their remedies
         self.feed = Feed()
         self.folders = Folders()
         self.memory_files = Reader()
@@ -283,7 +272,7 @@ class Service:
         return self._settings.problem
 
     async def machine(self) -> str | None:
-        """The id of this machine; None while it cannot be stored."""
+        """None while it cannot be stored."""
         if own_id := self.settings.machine_id:
             return own_id
         async with self._naming:
@@ -292,7 +281,6 @@ class Service:
             return self._machine
 
     def open(self, pipeline: Pipeline, spool: Spool) -> None:
-        """Makes all methods available."""
         indexer = SearchIndexer(pipeline, is_reading=self._is_reading)
         explainer = Explainer(pipeline, is_reading=self._is_reading, is_asked=lambda: self.clients.answering > 0)
         lost_logs = LostLogs(pipeline, self.ask, self._log_places)
@@ -316,7 +304,7 @@ class Service:
         return backfill_state(source.status() for source in self.sources.values()) if self.is_open else UNKNOWN
 
     def opening(self, done: int, total: int) -> None:
-        """Reports the progress of an index that is rebuilt or caught up before the daemon is open."""
+        """Reports the progress of an index that is rebuilt before the daemon is open."""
         self.work = Work("rebuilding", done, total)
 
     def waiting(self, why: str) -> None:
@@ -388,8 +376,8 @@ class Service:
     ) -> T:
         """Runs a query on one state of the index, in a worker thread; cancelling interrupts it.
 
-        A project that is named by a folder is resolved first. A query of `totals` runs on the index of totals as long
-        as there is one. An urgent one does not wait for long ones.
+        A query of `totals` runs on the index of totals as long as there is one. An urgent one does not wait for long
+        ones.
         """
         folders = {project: await self.folders.resolve(project)} if project and os.path.isabs(project) else {}
         prices, now = self.prices.table, self.now()
@@ -405,7 +393,7 @@ class Service:
         return await anyio.to_thread.run_sync(work, self.opened.search_indexer.recall, limiter=self._readers)
 
     def add_roots(self, source: str, folders: list[str]) -> None:
-        """Lets a source read these folders as well, also after a restart of the source."""
+        """Lets a source read these folders as well, also after its restart."""
         roots = self.roots.setdefault(source, [])
         new = [folder for folder in folders if folder not in roots]
         roots += new
@@ -423,7 +411,7 @@ class Service:
     async def _follow_prices(self) -> None:
         """Rebuilds sums when the user's prices have other context sizes."""
         while True:
-            with contextlib.suppress(NotNow):  # until then reports read more turns one by one
+            with contextlib.suppress(NotNow):  # reports then read more turns one by one
                 await self.pipeline.adopt_prices(self.prices.table)
             await tasks.sleep_until_tick(_PRICES_S)
 

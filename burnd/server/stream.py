@@ -1,4 +1,4 @@
-"""A client's socket as lines, with limits on the size and time of incoming and the time of outgoing ones."""
+"""A client's socket as lines, with limits on size and time."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ class Patience(NamedTuple):
 
 
 class Gone(Exception):
-    """Raised when the client closed its end, or took too long to read."""
+    """The client closed its end, or took too long to read."""
 
 
 class TooLarge(Exception):
-    """Raised when a line is longer than its limit."""
+    pass
 
 
 class TooSlow(Exception):
-    """Raised when a line did not end in time."""
+    pass
 
 
 class Stream:
-    """Reads on demand, so that a client that sends faster than it gets answers fills its own buffer.
+    """Reads on demand: a client that sends faster than it reads fills its own buffer.
 
-    `large` limits the number of requests above the usual size at a time, which bounds the memory for all clients.
+    `large` limits the number of requests above the usual size, and so the memory for all clients.
     """
 
     def __init__(self, connection: socket.socket, patience: Patience, large: anyio.CapacityLimiter) -> None:
@@ -66,7 +66,7 @@ class Stream:
             await anyio.lowlevel.checkpoint()  # a client that sends only newlines must not block others
 
     async def send(self, data: bytes) -> None:
-        """Sends everything. Raises Gone if the client does not read it."""
+        """Raises Gone if the client does not read it."""
         async with self._sending:
             if self._is_cut:
                 raise Gone  # half a line was sent: nothing after it could be parsed
@@ -85,10 +85,10 @@ class Stream:
         raise Gone
 
     async def gone(self) -> None:
-        """Returns when the client has closed its end. Data that it sent meanwhile stays unread.
+        """Returns when the client has closed its end.
 
-        A client that only shut down writing, as `socat` does, still waits for its answer: sending nothing fails
-        only if both directions are closed.
+        One that only shut down writing, as `socat` does, still waits for its answer: sending nothing fails only if both
+        directions are closed.
         """
         await anyio.wait_readable(self._socket)
         while True:

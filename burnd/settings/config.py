@@ -36,7 +36,7 @@ class Settings:
 
     @property
     def retention_ms(self) -> int | None:
-        """How long content is stored; None for ever."""
+        """None for ever."""
         days = self.values["content.retention_days"]
         return None if days == FOREVER else int(days * DAY_MS)
 
@@ -45,12 +45,11 @@ class Settings:
         return cast("int", self.values["content.inline_bytes"])
 
     def roots_of(self, product: Product) -> list[str]:
-        """More folders or databases of an agent product."""
         return cast("list[str]", self.values[product.roots_key])
 
     @property
     def log_file(self) -> str:
-        """The path of the log, relative to the home; empty for stderr."""
+        """Relative to the home; empty for stderr."""
         return cast("str", self.values["log.file"])
 
     @property
@@ -63,12 +62,12 @@ class Settings:
 
     @property
     def machine_id(self) -> str:
-        """The id of the machine; empty for the one in the home."""
+        """Empty for the one in the home."""
         return cast("str", self.values["machine.id"])
 
     @property
     def metrics_address(self) -> Address | None:
-        """Where to serve metrics; None for nowhere."""
+        """None for nowhere."""
         text = self.values["metrics.listen"]
         return loopback_address(text) if text else None
 
@@ -78,13 +77,13 @@ class Settings:
 
     @property
     def budgets(self) -> dict[str, Decimal]:
-        """The budgets that are set, in dollars, by period: daily, weekly, monthly."""
+        """By period: daily, weekly, monthly."""
         amounts = {period: self.values[f"budget.{period}"] for period in ("daily", "weekly", "monthly")}
         return {period: Decimal(str(amount)) for period, amount in amounts.items() if amount}
 
     @property
     def plan_dollars(self) -> dict[str, float]:
-        """The limits of the plan in dollars that are set, by window."""
+        """The limits of the plan in dollars, by window."""
         amounts = {"5h": self.values["limits.five_hours_usd"], "7d": self.values["limits.week_usd"]}
         return {window: float(amount) for window, amount in amounts.items() if amount}
 
@@ -102,7 +101,7 @@ class Settings:
 
     @property
     def budget_command(self) -> str | list[str]:
-        """The command to run when a budget is exceeded; empty for none."""
+        """Empty for none."""
         return cast("str | list[str]", self.values["budget.command"])
 
     @property
@@ -111,7 +110,7 @@ class Settings:
 
     @property
     def reserve(self) -> int | None:
-        """Bytes of free disk to reserve; None for the default of its size."""
+        """Bytes of free disk; None for the default."""
         reserve = self.values["disk.reserve"]
         return None if reserve == "auto" else cast("int", reserve)
 
@@ -141,7 +140,7 @@ def reload(running: Settings, home: Home, env: Mapping[str, str]) -> Settings:
 
 
 def described(home: Home, settings: Settings) -> dict[str, Any]:
-    """The path of the file, and each setting with its value and where it is from, as `config` answers."""
+    """Each setting with its value and where it is from, as `config` answers."""
     return {
         "path": str(home.config),
         "settings": [
@@ -190,7 +189,7 @@ def init(home: Home) -> Path:
 
 
 def parsed(text: str, path: Path) -> dict[str, Any]:
-    """The tables of a config.toml. Raises ConfigError."""
+    """Raises ConfigError."""
     try:
         return tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
@@ -215,7 +214,7 @@ def _from_json(path: Path) -> dict[str, Any]:
 
 
 def text_of(path: Path) -> str:
-    """The text of a settings file. Raises ConfigError."""
+    """Raises ConfigError."""
     try:
         return files.read_plain(path).decode("utf-8")
     except OSError as error:
@@ -236,7 +235,7 @@ def flat(tables: Mapping[str, Any], path: Path) -> dict[str, Any]:
 
 
 def find_key(name: str, path: Path) -> Key:
-    """The setting of this name. Raises ConfigError, with a suggestion."""
+    """Raises ConfigError, with a suggestion."""
     if name not in BY_NAME:
         raise ConfigError(str(path), name, "is not a setting" + _suggestion(name))
     return BY_NAME[name]

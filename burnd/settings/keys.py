@@ -77,7 +77,6 @@ _command = _must(
     ),
     "a program and its arguments in a list, or one line for the shell",
 )
-# Checks for the settings of agent products, by their kind.
 _PRODUCT_CHECKS = {"folders": _list_of("folders"), "files": _list_of("files"), "flag": _yes_or_no}
 PLANS = {name: (product.source, *plan) for product in PRODUCTS for name, plan in product.plans.items()}
 _plans = _must(

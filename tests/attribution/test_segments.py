@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import pytest
@@ -28,6 +28,7 @@ from tests.dump import causes_dump
 from tests.make import at, examples, turn
 from tests.queries.worlds import live
 
+T = TypeVar("T")
 TOKENS = ("input", "output", "reasoning", "cache_read", "cache_create_5m", "cache_create_1h", "searches")
 MEANWHILE = st.sampled_from(
     ("nothing", "nothing", "overtaken", "a little", "everything", "restart", "rebuild", "lost index")
@@ -47,9 +48,10 @@ class Overtaken(Explainer):
             await self._by()
         return has_counted
 
-    async def _write(self, *args: Any) -> None:
+    async def _ask(self, question: Callable[[sqlite3.Connection], T]) -> T:
+        answer = await super()._ask(question)
         await self._by()
-        await super()._write(*args)
+        return answer
 
 
 @pytest.fixture(autouse=True)

@@ -24,7 +24,7 @@ from burnd.recording.retention import Pruned
 from burnd.records import BlobRef, Session
 from burnd.server import rpc
 from burnd.server.methods import sessions
-from burnd.server.methods.sessions import LARGEST_RECORD, _shown
+from burnd.server.methods.sessions import LARGEST_RECORD, _record_json
 from burnd.server.rpc import Fault
 from tests.conftest import Opened
 from tests.harness.claude_code.transcript import Transcript, call
@@ -248,7 +248,7 @@ def test_the_beginning_of_a_large_blob_is_read_without_the_rest(tmp_path: Path) 
     recall = Recall(tmp_path)
     with recall.opened("s1") as sidecar:
         found = [sidecar.beginning(*place, LARGEST_RECORD) for place in places]
-    shown = [msgspec.json.decode(_shown(*one)) for one in found if one is not None]
+    shown = [msgspec.json.decode(_record_json(*one)) for one in found if one is not None]
     for one, value in ((shown[0], shown[0]["text"]), (shown[1], shown[1]["toolResult"]["content"])):
         assert one["truncated"]
         assert one["bytes"] >= len(large.encode())

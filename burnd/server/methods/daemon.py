@@ -52,10 +52,7 @@ from burnd.settings.config import described
 
 
 async def flush(service: Service, params: FlushParams) -> Result:
-    """Makes every source record all readable logs; the answer lists those that could not, with the reason.
-
-    While the daemon is starting, the call waits until it is ready.
-    """
+    """Makes every source record all readable logs; the answer lists those that could not, with the reason."""
     await service.until_open()
     await service.spool.drain()
     reasons: dict[str, str | None] = {}
@@ -77,7 +74,7 @@ async def flush(service: Service, params: FlushParams) -> Result:
 
 
 async def rebuild(service: Service, params: RebuildParams, caller: Caller) -> Result:
-    """Reports progress. The old index is used until the new one is complete."""
+    """The old index is used until the new one is complete."""
     if params.index == params.reclassify:
         raise Refusal("set either index or reclassify", 'for example {"index": true}')
     pipeline = service.pipeline
@@ -93,7 +90,7 @@ async def rebuild(service: Service, params: RebuildParams, caller: Caller) -> Re
 
 
 async def show_config(service: Service, _params: ConfigParams) -> Result:
-    """The settings in use: those that need a restart are as they were at the start."""
+    """Settings that need a restart are as they were at the start."""
     return described(service.home, service.settings)
 
 
@@ -129,8 +126,7 @@ async def list_methods(_service: Service, _params: MethodsParams) -> Result:
 
 
 async def tail(service: Service, params: TailParams, caller: Caller) -> Result:
-    """Answers at once, then notifies of each turn, and of a budget that is or will be exceeded. A slow reader gets the
-    number of events that were dropped."""
+    """Answers at once, then notifies of each turn and each exceeded budget."""
     _ = service.pipeline  # raises NotNow
     project = None
     if (name := params.project) is not None:
@@ -148,14 +144,13 @@ async def tail(service: Service, params: TailParams, caller: Caller) -> Result:
 
 
 def is_wanted(turn: Turn, params: TailParams, project: Project | None) -> bool:
-    """Whether a turn passes the filters; `project` is the one of `params`, resolved."""
     if params.session not in (None, turn.session_id) or params.source not in (None, turn.source):
         return False
     return project is None or project.covers(turn.project, turn.project_key)
 
 
 async def _exceeded_budgets(service: Service) -> list[dict[str, Any]]:
-    """Empty while the index cannot be queried, which must not keep a client from tailing."""
+    """Empty while the index cannot be queried: tail works without it."""
     budgets = service.settings.budgets
     if not budgets:
         return []
@@ -190,13 +185,13 @@ async def stamp(service: Service, params: StampParams) -> Result:
     if params.stamps is not None:
         if any(part is not None for part in (params.selector, params.enrichment, params.ts)):
             raise Refusal("with stamps, give selector, enrichment and ts in each of them")
-        given = params.stamps
+        requests = params.stamps
     elif params.selector is None or params.enrichment is None:
         raise Refusal("a stamp needs a selector and an enrichment", 'for several: {"stamps": [...]}')
     else:
-        given = [OneStamp(selector=params.selector, enrichment=params.enrichment, ts=params.ts)]
+        requests = [OneStamp(selector=params.selector, enrichment=params.enrichment, ts=params.ts)]
     now = to_iso(service.now())
-    stamps = [_as_stamp(one, now, n if params.stamps else None) for n, one in enumerate(given)]
+    stamps = [_as_stamp(one, now, n if params.stamps else None) for n, one in enumerate(requests)]
     stamps = await _for_known_sessions(service, stamps)
     new = await service.pipeline.commit(Batch(entries=list(stamps)))
     return {"stamped": len(stamps), "new": new}
@@ -219,11 +214,11 @@ async def remove_stamps(service: Service, params: RemoveStampsParams) -> Result:
 
 async def _for_known_sessions(service: Service, stamps: list[Stamp]) -> list[Stamp]:
     """The stamps with their sessions' ids in full. Raises Refusal, or NotNow while the session may still turn up."""
-    named = {one.selector.session_id for one in stamps if one.selector.session_id is not None}
+    names = {one.selector.session_id for one in stamps if one.selector.session_id is not None}
     backfill = service.backfill()
     sessions: dict[str, str] = {}
     answer = await service.ask(
-        lambda view: resolve_stamp_sessions(view.db, named, is_growing=backfill.is_growing), urgent=True
+        lambda view: resolve_stamp_sessions(view.db, names, is_growing=backfill.is_growing), urgent=True
     )
     for name, session_id in answer.items():
         if isinstance(session_id, Refusal):
@@ -277,7 +272,7 @@ async def announce_session(service: Service, params: AnnounceParams) -> Result:
 
 
 async def read_spool(service: Service, params: SpoolParams) -> Result:
-    """Reads the files that clients left while the daemon did not run, without waiting for the next regular read."""
+    """Reads the spool now instead of at the next regular read."""
     drained = await service.spool.drain()
     claims: list[dict[str, str | None]] = [
         {"claim": name, "sessionId": session_id} for name, session_id in drained.claimed.items()
@@ -291,14 +286,14 @@ async def read_spool(service: Service, params: SpoolParams) -> Result:
 
 
 async def check_call(service: Service, params: CheckGuardParams) -> Result:
-    """Waits for no long question: without an answer in time the hook allows the call."""
+    """Must answer in time: otherwise the hook allows the call."""
     look = partial(service.ask, urgent=True)
     call = NextCall(params.tool, params.subject) if params.tool is not None else None
     return await service.guard.check(look, service.settings.guard_limits, params.session, params.source, call)
 
 
 async def guard_status(service: Service, params: GuardStatusParams) -> Result:
-    """Limits with what is used of them; those of sessions only if one is given."""
+    """Limits of sessions have a use only if a session is given."""
     limits = service.settings.guard_limits
 
     def look(view: View) -> list[Use]:

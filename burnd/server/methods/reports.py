@@ -71,10 +71,7 @@ async def explain(service: Service, params: WhyParams) -> Result:
 
 
 async def show_hotspots(service: Service, params: HotspotsParams) -> Result:
-    """Waits briefly for the attribution of new turns; those without one get a row of their own.
-
-    May read content, to quote the prompts of its rows.
-    """
+    """Waits briefly for the attribution of new turns. May read content, to quote prompts."""
     await service.explainer.settled(_SETTLED_S)
     ledger, recall = service.home.ledger, service.search_indexer.recall
     return await service.ask(
@@ -144,7 +141,7 @@ async def _findings(service: Service, generation: int, plan: waste.WastePlan, ca
 
 
 async def _write(service: Service, generation: int, work: Callable[[sqlite3.Connection], None]) -> None:
-    """Writes to the index, unless it is being rebuilt or the disk is full; the next call searches again then."""
+    """No-op while the index is rebuilt or the disk is full; the next call searches again then."""
     if service.pipeline.status.rebuilding is None:
         with contextlib.suppress(StorageError):
             await service.pipeline.derive(generation, work)
@@ -156,7 +153,7 @@ async def export_turns(service: Service, params: ExportParams) -> Result:
 
 
 async def show_changes(service: Service, params: ChangesParams) -> Result:
-    """The ledger is read in the thread of the query: an anchor is one short read."""
+    """Reads the ledger in the thread of the query: an anchor is one short read."""
     journal, ledger = service.pipeline.journal, service.home.ledger
     page = await service.ask(lambda view: changes.changes(view, ledger, params, journal.has_anchor), within=_PORTION_S)
     return {"machine": await service.machine(), **page}

@@ -95,7 +95,7 @@ def _pending(indexer: SearchIndexer) -> int:
 
 
 async def search_memory(service: Service, params: MemoryParams) -> Result:
-    """The entries that match best, each whole. The files are read for this answer and nothing of them is stored."""
+    """The entries that match best, each whole. Reads the files and stores nothing of them."""
     query = Query(params.query)
     if not query.weights:
         return {"query": params.query[:1000], "entries": [], "note": "the query has no word to search for"}
@@ -107,7 +107,7 @@ async def search_memory(service: Service, params: MemoryParams) -> Result:
         for product in PRODUCTS
     }
     read = await service.memory_files.read(Homes(user, homes), await service.ask(folders))
-    # Not in a pool thread: the daemon would wait for it when it ends.
+    # not in a pool thread: the daemon would wait for it when it ends
     matches = await DetachedCall(lambda: query.rank(entries(read.files))).result(DEADLINE_S)
     rows: list[dict[str, Any]] = []
     size = 0
@@ -191,7 +191,7 @@ async def set_texts(service: Service, params: SetParams) -> Result:
 
 
 async def append(service: Service, params: AppendParams) -> Result:
-    """Durable when it returns. One at a time: each numbers its turns after those that are there."""
+    """Durable when it returns. One at a time: each numbers its turns after the recorded ones."""
     async with service.appending:
         answer = await api_sessions.append(service.pipeline, service.ask, service.search_indexer.recall, params)
     facts = await _facts(service, params.id)
@@ -231,12 +231,12 @@ def _read_page(recall: Recall, session_id: str, located: RecordPage) -> list[msg
     with recall.opened(session_id) as sidecar:
         for position, length in located.places:
             try:
-                found = sidecar.beginning(position, length, LARGEST_RECORD)
+                beginning = sidecar.beginning(position, length, LARGEST_RECORD)
             except OSError as error:
                 raise as_storage_error(error, Path(recall.path(session_id))) from error
-            if found is None:
+            if beginning is None:
                 break
-            data = _shown(*found)
+            data = _record_json(*beginning)
             size += len(data)
             if records and size > _PAGE_BYTES:
                 break
@@ -244,8 +244,8 @@ def _read_page(recall: Recall, session_id: str, located: RecordPage) -> list[msg
     return records
 
 
-def _shown(record: Content, whole_bytes: int | None) -> bytes:
-    """A record as JSON, without what only `restore` needs. A long one has the start of its content, as text.
+def _record_json(record: Content, whole_bytes: int | None) -> bytes:
+    """A record without what only `restore` needs. A long one has the start of its content, as text.
 
     `whole_bytes` is the size of its content if only the start was read.
     """
@@ -253,8 +253,8 @@ def _shown(record: Content, whole_bytes: int | None) -> bytes:
     if len(data) <= LARGEST_RECORD and whole_bytes is None:
         return data
     size = len(data) if whole_bytes is None else whole_bytes + len(data) - LARGEST_RECORD
-    shown = msgspec.json.decode(data)
-    for owner, name in ((shown, "text"), *((shown.get(o, {}), n) for o, n in _BODIES)):
+    cut = msgspec.json.decode(data)
+    for owner, name in ((cut, "text"), *((cut.get(o, {}), n) for o, n in _BODIES)):
         if name in owner:
             value = owner[name]
             is_begun = whole_bytes is not None and name in ("input", "content")  # only the start of the JSON was read
@@ -262,14 +262,14 @@ def _shown(record: Content, whole_bytes: int | None) -> bytes:
                 value = msgspec.json.decode(closed(value.encode()))
             text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
             owner[name] = text.encode()[:LARGEST_RECORD].decode("utf-8", "ignore")
-    return msgspec.json.encode(shown | {"truncated": True, "bytes": size})
+    return msgspec.json.encode(cut | {"truncated": True, "bytes": size})
 
 
 _BODIES = (("toolUse", "input"), ("toolResult", "content"), ("file", "data"))
 
 
 async def read_recording(service: Service, params: RecordingParams) -> Result:
-    """A page of JSON lines, the session's responses and then its records; a line may go on in the next page."""
+    """A page of JSON lines, the session's responses and then its records; a line may continue in the next page."""
     after = Place.parse(params.next)
     recorded = await service.ask(lambda view: recording(view, params.id, after))
     text, place = await service.read_content(lambda recall: _read_lines(recall, recorded, after.begin))
@@ -316,7 +316,7 @@ async def forget(service: Service, params: ForgetParams, caller: Caller) -> Resu
     """Erases content everywhere, or in a dry run lists it. The search for a text reports progress."""
     pipeline = service.pipeline
     session_ids = sorted(await _sessions_of(service, params, caller))
-    listed = await service.ask(lambda view: summaries(view, session_ids[:_LISTED]))
+    rows = await service.ask(lambda view: summaries(view, session_ids[:_LISTED]))
     clean = None
     if params.dry_run:
         size = await anyio.to_thread.run_sync(would_free, service.home, session_ids)
@@ -329,7 +329,7 @@ async def forget(service: Service, params: ForgetParams, caller: Caller) -> Resu
         "bytes": size.bytes,
         "count": len(session_ids),
         "clean": clean,
-        "sessions": listed,
+        "sessions": rows,
     }
 
 

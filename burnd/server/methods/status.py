@@ -119,7 +119,7 @@ def _source(source: SourceSupervisor, state: Status) -> dict[str, Any]:
 
 
 def _backfill(service: Service, states: list[Status]) -> dict[str, Any] | None:
-    """The progress of the backfill in bytes; None when all old logs are read."""
+    """None when all old logs are read."""
     backfill = backfill_state(states)
     if backfill.done:
         return None
@@ -241,7 +241,6 @@ def _degraded_storage(service: Service) -> Iterator[tuple[str, str]]:
 
 
 def _database_size(path: str) -> int:
-    """The size with the write-ahead log."""
     return _size(path) + _size(f"{path}-wal")
 
 
