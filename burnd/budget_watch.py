@@ -35,7 +35,7 @@ Command = str | list[str]
 
 
 class _Crossing(msgspec.Struct, frozen=True):
-    """Start and limit of an exceeded budget. Another limit or period counts as another crossing."""
+    """Another limit or period counts as another crossing."""
 
     begin: int
     limit: str
@@ -114,7 +114,7 @@ class BudgetWatch:
 
 
 def _save(path: Path, period: str, crossing: _Crossing) -> bool:
-    """Saves a crossing outside the index, which may be deleted; returns whether it was new."""
+    """Outside the index, which may be deleted. Returns whether the crossing was new."""
     try:
         crossings = msgspec.json.decode(path.read_bytes(), type=dict[str, _Crossing])
     except (OSError, msgspec.MsgspecError, ValueError):
@@ -126,10 +126,7 @@ def _save(path: Path, period: str, crossing: _Crossing) -> bool:
 
 
 async def run_command(command: Command, variables: Mapping[str, str]) -> int | None:
-    """Runs a program with arguments, or a shell command, in its own session; returns its exit code.
-
-    Kills it after a timeout and returns None.
-    """
+    """Runs a program or a shell command in its own session; returns its exit code, None after a timeout."""
     process = await anyio.open_process(
         command,
         stdin=DEVNULL,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from burnd.settings.config import Settings
 
 EXIT_FAILED, EXIT_USAGE, EXIT_BUSY = 1, 2, 5
-# Python's default of 5 ms between threads makes a report under load wait: an answer needs a dozen switches.
+# With Python's default of 5 ms a report under load waits: an answer needs a dozen switches between threads.
 SWITCH_S = 0.001
 
 
@@ -146,7 +146,7 @@ def _run_locked(lock: HomeLock, home: Home, options: argparse.Namespace) -> None
 
 
 def _block_rich() -> None:
-    """Keeps structlog from importing rich if it is installed, which would take a fifth of the start."""
+    """structlog imports rich if it is installed, which takes a fifth of the start."""
     sys.modules.setdefault("rich", None)  # type: ignore[arg-type]
 
 

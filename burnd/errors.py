@@ -1,21 +1,4 @@
-"""All errors that burnd raises on purpose, reports of unexpected ones, and the remedy for a missing package.
-
-BurndError
-├── ConfigError
-├── HomeError
-│   ├── HomeBusy
-│   └── SocketTaken
-├── StorageError
-│   ├── NotNow
-│   │   ├── NoSpace
-│   │   ├── NotAllowed
-│   │   └── Locked
-│   ├── BlobsDamaged
-│   ├── FileReplaced
-│   ├── HomeReplaced
-│   └── SyncFailed
-└── IndexDamaged
-"""
+"""All errors that burnd raises on purpose, reports of unexpected ones, and the remedy for a missing package."""
 
 from __future__ import annotations
 
@@ -70,7 +53,7 @@ class NoSpace(NotNow):
 
 
 class NotAllowed(NotNow):
-    """Permissions or owner of a file in the home were changed, so it cannot be read or written."""
+    """Permissions or owner of a file in the home were changed."""
 
 
 class Locked(NotNow):
@@ -100,8 +83,8 @@ class IndexDamaged(BurndError):
     """SQLite reports that the index is malformed, or it belongs to another ledger."""
 
 
-# Unexpected errors are reported by type and location only: their text may quote a log or a prompt. Modules are
-# imported when needed, since burnctl imports this one at every start.
+# Unexpected errors are reported by type and location only: their text may quote a prompt. burnctl imports this module
+# at every start, so others are imported when needed.
 
 
 def leaves(error: BaseException) -> Iterator[BaseException]:
@@ -160,7 +143,7 @@ FLEET, POSTGRES = "duckdb>=1.1", "psycopg[binary]>=3.2"
 
 
 def to_install(package: str) -> str:
-    """The pip command. It names the interpreter: a bare `pip` may belong to another environment."""
+    """Names the interpreter: a bare `pip` may belong to another environment."""
     import sys  # noqa: PLC0415
     from shlex import quote  # noqa: PLC0415
 

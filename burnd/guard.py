@@ -21,12 +21,12 @@ log = structlog.get_logger()
 _DENIALS = 20  # that `guard status` shows
 _SESSIONS = 1000  # whose denials are counted
 _WARNINGS = 2  # responses with denied calls after which an agent that still calls tools is ended
-_SAME_RESPONSE_MS = 1000  # denials this close together are of calls of one response
+_SAME_RESPONSE_MS = 1000  # denials this close together are of one response
 _ID_SHOWN = 13  # enough of an id that begins with a time
 
 
 class _Choices(msgspec.Struct, rename="camel"):
-    """The user's choices, stored in the home. `allowed` has sessions with the time until which, 0 for ever."""
+    """`allowed` has sessions with the time until which, 0 for ever."""
 
     is_off: bool = False
     allowed: dict[str, int] = {}
@@ -76,7 +76,6 @@ class Guard:
         source: str,
         call: NextCall | None,
     ) -> dict[str, Any]:
-        """Whether a session may make its next call, and the reason if not."""
         if self.is_off or not limits:
             return _ALLOW
 
@@ -104,11 +103,11 @@ class Guard:
         self._warnings[session] = warnings, now
         return {"decision": "deny", "reason": reason, "limit": use.answer(), "stop": warnings > _WARNINGS}
 
-    def answer(self, found: list[Use]) -> dict[str, Any]:
+    def answer(self, limits: list[Use]) -> dict[str, Any]:
         """The state of the guard, for `guard.status`."""
         return {
             "on": not self.is_off,
-            "limits": [use.answer() for use in found],
+            "limits": [use.answer() for use in limits],
             "allowed": [
                 {"session": session, "until": to_iso(until) if until else None}
                 for session, until in sorted(self.allowed.items())

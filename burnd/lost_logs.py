@@ -1,4 +1,4 @@
-"""Notices logs that are gone: compares recorded sessions with the logs that are there, and records what has changed."""
+"""Compares recorded sessions with the logs that are there, and records which logs are gone or back."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from burnd.records.content import MAIN
 from burnd.records.times import DAY_MS, to_iso
 
 log = structlog.get_logger()
-_FIRST_S: Final = 120.0  # after the start, when most logs that are new have been read
+_FIRST_S: Final = 120.0  # after the start, when most new logs have been read
 _EVERY_S: Final = 3600.0
 _RECENT_MS: Final = 14 * DAY_MS  # for `status`
 
@@ -32,15 +32,13 @@ Look = Callable[[Callable[[View], list[LoggedSession]]], Awaitable[list[LoggedSe
 
 
 class LogPlaces(NamedTuple):
-    """Where a product's logs are, and the folders with its settings."""
-
     product: Product
     logs: list[str]
     homes: list[str]
 
 
 class LostLogs:
-    """Checks all products that list their logs. `unexplained` counts sessions of late that no clean-up explains."""
+    """Checks all products that list their logs. `unexplained` counts recent sessions that no clean-up explains."""
 
     def __init__(self, pipeline: Pipeline, look: Look, places: Callable[[Product], LogPlaces]) -> None:
         self.unexplained = 0
@@ -82,7 +80,7 @@ class LostLogs:
 
 
 def _changes(places: LogPlaces, sessions: Iterable[LoggedSession], now: int) -> list[Event]:
-    """Events for the sessions of a product whose logs are gone, or back; blocking."""
+    """Blocks as long as the disk does."""
     product = places.product
     find_logs = import_module(product.restore).find_logs
     logs = find_logs(places.logs)

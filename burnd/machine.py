@@ -1,4 +1,4 @@
-"""The machine id: made once, kept in the home, and made new when the home was copied to another place."""
+"""The machine id: made once, stored in the home, and made anew in a copy of the home."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ID_BYTES = 8
 
 
 class _Stored(msgspec.Struct):
-    """The id, and the place where it was made. `system` is a hash: machine-id(5) asks not to copy the id itself."""
+    """`system` is a hash: machine-id(5) asks not to copy the id itself."""
 
     id: str
     system: str
@@ -29,17 +29,14 @@ class _Stored(msgspec.Struct):
     inode: int
 
     def is_at(self, place: _Stored) -> bool:
-        """Whether the place is the same. Devices without a number of their own get another one at each mount."""
+        """Devices without a number of their own get another one at each mount."""
         has_device = os.major(self.device) and os.major(place.device)
         is_device = not has_device or self.device == place.device
         return is_device and (self.system, self.inode) == (place.system, place.inode)
 
 
 def machine_id(path: Path, system_files: Sequence[str] = SYSTEM_FILES) -> str | None:
-    """Reads the id from the file at `path`, in the home. Makes a new one without a file, or if the home was copied.
-
-    Returns None if the file cannot be read or written, as on a full disk: an id must be stored to stay the same.
-    """
+    """Reads the id from the file, or makes one. None if it cannot be stored, as on a full disk: it must stay the same."""
     try:
         facts = os.stat(path.parent)
         system = ""

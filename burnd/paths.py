@@ -16,8 +16,6 @@ SOCKET_PATH_LIMIT = 100  # bytes; the kernel refuses at 104 (macOS) or 108 (Linu
 
 
 class Home:
-    """The folder with all data of burnd, and the paths in it."""
-
     def __init__(self, root: Path) -> None:
         self.root = root
         self.config = root / "config.toml"
@@ -43,12 +41,12 @@ def find_home(env: Mapping[str, str] = os.environ) -> Home:
 
 
 def user_home(env: Mapping[str, str] = os.environ) -> Path:
-    """The home folder of the user: `HOME`, else that of the password database, else `/`, as in some containers."""
+    """`HOME`, else that of the password database, else `/`, as in some containers."""
     return _path(_user_folder(env) or "/")
 
 
 def socket_path(home: Home, env: Mapping[str, str] = os.environ) -> Path:
-    """The socket of the daemon. Raises ValueError if every candidate is too long for a socket."""
+    """Raises ValueError if every candidate is too long for a socket."""
     return _path(socket_file(str(home.root), env))
 
 
@@ -85,7 +83,7 @@ def _user_folder(env: Mapping[str, str]) -> str:
 
 
 def _absolute(chosen: str) -> str:
-    """Expands `~`. Raises ValueError if it cannot: it would become a folder of that name."""
+    """Raises ValueError if `~` cannot be expanded: it would become a folder of that name."""
     expanded = os.path.expanduser(chosen)
     if expanded.startswith("~"):
         raise ValueError(f"{chosen}: cannot expand ~ (set HOME or use an absolute path)")

@@ -13,13 +13,13 @@ APPEND_BYTES = 16 << 20  # for `sessions.append`, if its name is in the first Ki
 ANSWER_BYTES = 8 << 20
 CONNECTIONS = 128
 
-# Codes of JSON-RPC.
+# JSON-RPC's own codes; then those of burnd
 NOT_JSON = -32700
 NOT_A_REQUEST = -32600
 NO_SUCH_METHOD = -32601
 BAD_PARAMS = -32602
 FAILED = -32603
-# Codes of burnd. Each error object has `code`, `message` (a sentence) and `data: {"name": ..., "hint": ...}`.
+# Each error object has `code`, `message` (a sentence) and `data: {"name": ..., "hint": ...}`.
 BUSY = -32001  # too many connections or requests at once
 TOO_LARGE = -32002  # the request, or the answer without paging
 TOO_LONG = -32003  # it took longer than its deadline
@@ -43,7 +43,7 @@ NAMES = {
 
 USAGE_FIELDS = ("input", "output", "reasoning", "cacheRead", "cacheCreate5m", "cacheCreate1h")
 
-# Rows of hotspots beside those of the dimension: their kind, and the names of some.
+# Rows of hotspots beside those of the dimension.
 OTHER = "other"
 NOT_COUNTED = "not yet explained"
 NOT_MISSED = "everything else"

@@ -19,14 +19,12 @@ from burnd.records.times import canonical, to_ms
 log = structlog.get_logger()
 
 _MOST_PERCENT = 1000.0
-_NEWEST_READINGS = 2000  # compared with; a window has at most a thousand
+_NEWEST_READINGS = 2000  # a window has at most a thousand
 _MOST_WAITING = 500
 _RETRY_S = 5.0
 
 
 class Quotas:
-    """Appends new readings to the ledger, one caller at a time."""
-
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline
         self._lock = anyio.Lock()
@@ -92,7 +90,7 @@ def new_readings(readings: Iterable[Quota], recorded: list[Recorded]) -> list[Qu
 
 
 def _normalized(reading: Quota) -> Quota | None:
-    """The reading in tenths of a percent, without an impossible end; None if the percentage is invalid."""
+    """In tenths of a percent, without an impossible end; None if the percentage is invalid."""
     percent = reading.used_percent
     if not math.isfinite(percent) or not 0 <= percent <= _MOST_PERCENT:
         return None

@@ -52,7 +52,7 @@ async def reclassify(pipeline: Pipeline, *, force: bool = False, report: build.P
 
 
 class Labeller:
-    """Labels the turns of a ledger. Runs in the thread of the writer and opens its connection there."""
+    """Runs in the thread of the writer and opens its connection there."""
 
     def __init__(self, pipeline: Pipeline, *, force: bool) -> None:
         self._pipeline = pipeline
@@ -65,7 +65,7 @@ class Labeller:
         self._retries = lru_cache(maxsize=_CACHED_SESSIONS)(self._read_retries)
 
     def labelled(self, entry: Entry) -> Entry:
-        """The entry with its labels; the same object if nothing changes."""
+        """The same object if nothing changes."""
         if not isinstance(entry, Turn):
             return entry
         if not self._force and None not in (entry.activity, entry.retries, entry.has_edits, entry.prompt_retries):
@@ -104,14 +104,14 @@ class Labeller:
         return replace(turn, prompt_id=prompt_id, prompt_words=words, tool_calls=calls)
 
     def _call(self, call: ToolCall, content: SessionContent) -> ToolCall:
-        """The call with missing facts. `force` replaces only the verb of a command: the ledger has no more of it."""
+        """`force` replaces only the verb of a command: the ledger has no more of it."""
         what = kind(call.name)
         if what in ("shell", "edit") and (call.target is None or (self._force and what == "shell")):
             call = replace(call, target=content.target_of(call.id, what) or call.target)
         return call if call.is_error is not None else replace(call, is_error=content.failed(call))
 
     def _activity_of(self, turn: Turn, fresh: Turn) -> str | None:
-        """The label of a turn; a model call that is billed as part of a response has the label of the response."""
+        """A model call that is billed as part of a response has the label of the response."""
         if turn.parent is None or not turn.message_id.startswith(turn.parent + _ITERATION):
             return fresh.activity
         rows = self._rows(_LEDGER_POSITION, (turn.source, turn.parent))
@@ -198,7 +198,7 @@ class SessionContent:
         return path[:_LONGEST_TARGET] if path is not None else None
 
     def failed(self, call: ToolCall) -> bool | None:
-        """Whether the result of a call is an error; None without a result."""
+        """None without a result."""
         record = self._record(self._results.get(call.id))
         if record is None or record.tool_result is None:
             return None

@@ -16,7 +16,7 @@ Work = Callable[[], Awaitable[None]]
 
 
 def next_tick(after: float, every: float) -> float:
-    """The next multiple of `every` seconds. Timers of one length fire together, so an idle daemon wakes up less."""
+    """Timers of one length fire together, so an idle daemon wakes up less."""
     if not every:
         return after
     tick = (math.floor(after / every) + 1) * every
@@ -34,7 +34,6 @@ def is_fatal(error: BaseException) -> bool:
 
 
 def backoff() -> Iterator[float]:
-    """Delays between retries in seconds: from one second, doubled up to a minute."""
     delay = FIRST_DELAY_S
     while True:
         yield delay

@@ -19,7 +19,7 @@ _DOCUMENT_ENDINGS: Final = (".md", ".mdx", ".rst", ".adoc", ".txt")
 
 
 class Call(NamedTuple):
-    """One tool call. `command` may be the whole shell command or, read back from the ledger, its verb."""
+    """`command` may be the whole shell command or, from the ledger, its verb."""
 
     name: str
     command: str | None = None
@@ -29,8 +29,6 @@ class Call(NamedTuple):
 
 
 class Walk(NamedTuple):
-    """State of the retry count between turns."""
-
     state: int = 0
     retries: int = 0
 
@@ -47,7 +45,7 @@ def label(calls: Sequence[Call], words: Collection[str], *, reasoned: bool) -> s
     if "edit" in kinds:
         if any(call.failed for call in calls) or retries(calls) >= _MANY_RETRIES:
             return "debugging"
-        # An unknown file counts as one that is not a document.
+        # an unknown file counts as one that is not a document
         edits = (call.paths or (call.path or "",) for call in calls if kind(call.name) == "edit")
         if all(is_document(path) for paths in edits for path in paths):
             return "docs"
@@ -68,12 +66,12 @@ def has_edits(calls: Iterable[Call]) -> bool:
 
 
 def retries(calls: Iterable[Call]) -> int:
-    """Counts edits that followed an earlier edit with a shell call in between: edit, run, edit is one retry."""
+    """Edits after an earlier edit with a shell call in between: edit, run, edit is one retry."""
     return step(Walk(), calls).retries
 
 
 def step(walk: Walk, calls: Iterable[Call]) -> Walk:
-    """Continues the count over the next calls; turn by turn gives the same as all calls at once."""
+    """Continues the count over the next calls."""
     state, count = walk
     for call in calls:
         what = kind(call.name)

@@ -6,10 +6,9 @@ import re
 from typing import Final
 
 PROMPT_LIMIT: Final = 64 * 1024
-"""Characters. What follows in a longer prompt is pasted material."""
+"""Characters; what follows in a longer prompt is pasted."""
 
-# Each entry is a whole word or a phrase; a space in a phrase matches any white space.
-# Endings are spelled out: `add\w*` would match "address".
+# Whole words or phrases; a space matches any white space. Endings are spelled out: `add\w*` would match "address".
 _WORDS: Final[dict[str, tuple[str, ...]]] = {
     "debugging": (
         "bugs?",
@@ -76,8 +75,8 @@ _OPENING: Final = re.compile(
 _IMAGE: Final = re.compile(r"\[Image(?:: | #)[^\]\n]{0,1000}\]")
 
 
-# One pattern for all classes, so the text is scanned once. No word begins entries of two classes.
-# Matched against lower case: re.IGNORECASE takes three times as long.
+# One pattern, so the text is scanned once. No word begins entries of two classes. Matched against lower case:
+# re.IGNORECASE takes three times as long.
 _PATTERN: Final = re.compile(
     r"\b(?:"
     + "|".join(f"(?P<{name}>{'|'.join(words)})" for name, words in _WORDS.items()).replace(" ", r"\s+")
@@ -86,7 +85,7 @@ _PATTERN: Final = re.compile(
 
 
 def prompt_words(text: str) -> tuple[str, ...]:
-    """The classes whose words the person used, in the order of `CLASSES`."""
+    """In the order of `CLASSES`."""
     head = person_text(text)[:PROMPT_LIMIT].lower()
     classes: set[str | None] = set()
     match = _PATTERN.search(head)

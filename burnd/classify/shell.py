@@ -22,7 +22,7 @@ from burnd.classify.shell_syntax import RESERVED, simple_commands
 
 UNREADABLE: Final = "(shell)"
 COMMAND_LIMIT: Final = 64 * 1024
-"""Characters. A longer command contains a file; the rest is ignored."""
+"""Characters; a longer command contains a file."""
 
 _NESTING_LIMIT: Final = 5
 _WRAPPER_LIMIT: Final = 16
@@ -31,11 +31,11 @@ _PROGRAM_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,39}")
 _SETUP: Final = word_set(
     "cd pushd popd export set unset source true false sleep shopt umask trap alias local readonly declare"
 )
-"""Commands that prepare another one; they name the command line only if there is no other."""
+"""They name the command line only if it has no other command."""
 
 
 class ShellCommand(NamedTuple):
-    """The family of a command, if any, and its verb: the program and its subcommands, without arguments."""
+    """The family of a command, if any, and its verb: the program and its subcommands."""
 
     family: str | None
     verb: str
@@ -69,14 +69,14 @@ def read(command: str) -> ShellCommand:
 
 
 def runs(command: str) -> Iterator[tuple[str, ...]]:
-    """Every program that a command runs, with its arguments that are no flags, in order."""
+    """Every program that a command runs, with its arguments that are no flags."""
     for program, *args in _invocations(command, 0):
         name = base_name(program)
         yield name, *(word for _, word in positionals(canonical(name), args))
 
 
 def _invocations(text: str, depth: int) -> Iterator[list[str]]:
-    """Every program that the text runs, with arguments and without wrappers, in order."""
+    """Every program that the text runs, with arguments and without wrappers."""
     for words in simple_commands(text[:COMMAND_LIMIT]):
         argv = without_assignments(words)
         for _ in range(_WRAPPER_LIMIT):
@@ -117,7 +117,7 @@ def _read_one(argv: Sequence[str]) -> ShellCommand:
     )
 
 
-# Wrappers: `sudo`, `env`, `npx`, `uv run`, `bash -c` and the like, of which the command that they run decides.
+# Wrappers: `sudo`, `env`, `npx`, `uv run`, `bash -c` and the like.
 
 _ASSIGNMENT: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:\[[^\]]*\])?\+?=")
 _VERSION: Final = re.compile(r"(?<=.)@[^/@]*$")
@@ -129,7 +129,7 @@ Act = Literal["pass", "pass value", "script", "module", "nothing", "unknown"]
 class Wrapper(NamedTuple):
     """The options of a wrapper, to find the wrapped command after them.
 
-    `is_remote`: it runs the command elsewhere, in a container or on a host. `joins`: it passes the rest to a shell.
+    `is_remote`: it runs the command in a container or on a host. `joins`: it passes the rest to a shell.
     """
 
     flags: frozenset[str] = frozenset()
@@ -145,11 +145,20 @@ class Wrapper(NamedTuple):
     joins: bool = False
 
     def act(self, option: str) -> Act:
-        """The effect of an option of the wrapper; `nothing` means that no command is run."""
+        """The effect of an option; `nothing` means that no command is run."""
         if option.startswith("--") and "=" in option:
             return "pass"
         whole = self._act_of_one(option)
-        return self._act_of_cluster(option) if whole == "unknown" else whole
+        if whole != "unknown" or option.startswith("--"):
+            return whole
+        # Short options written together, `-lc`, or with their value attached, `-n1`.
+        for place, letter in enumerate(option[1:], start=2):
+            act = self._act_of_one(f"-{letter}")
+            if act == "pass value":
+                return "pass" if place < len(option) else act
+            if act != "pass":
+                return act
+        return "pass"
 
     def _act_of_one(self, option: str) -> Act:
         if option in self.flags:
@@ -161,18 +170,6 @@ class Wrapper(NamedTuple):
         if option in self.modules:
             return "module"
         return "nothing" if option in self.lookups else "unknown"
-
-    def _act_of_cluster(self, option: str) -> Act:
-        """Short options written together, `-lc`, or with their value attached, `-n1`."""
-        if option.startswith("--"):
-            return "unknown"
-        for place, letter in enumerate(option[1:], start=2):
-            act = self._act_of_one(f"-{letter}")
-            if act == "pass value":
-                return "pass" if place < len(option) else act
-            if act != "pass":
-                return act
-        return "pass"
 
 
 def _wrapper(
@@ -321,7 +318,6 @@ def unwrap(argv: list[str]) -> list[str] | str | None:
 
 
 def runs_elsewhere(argv: Sequence[str]) -> bool:
-    """Whether the words run another command in a container or on a host."""
     wrapper = _find(canonical(base_name(argv[0])), argv)
     return wrapper is not None and wrapper[0].is_remote
 
@@ -370,6 +366,6 @@ def _inner(wrapper: Wrapper, start: int, argv: list[str]) -> list[str] | str | N
 def _operand(wrapper: Wrapper, rest: list[str]) -> list[str] | None:
     if not rest or not wrapper.runs_operand:
         return None
-    # `npx jest@29` runs jest; the `@` that opens a scope, as in `@biomejs/biome`, is no version.
+    # `npx jest@29` runs jest; the `@` of `@biomejs/biome` is no version.
     program = _VERSION.sub("", rest[0]) if wrapper.versioned else rest[0]
     return [program, *rest[1:]]

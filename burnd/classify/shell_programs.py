@@ -1,6 +1,4 @@
-"""Command-line programs: subcommands, options that take a value, families such as testing or deps, and runners of
-scripts and goals that a project defines.
-"""
+"""Command-line programs: subcommands, options that take a value, families, and runners of scripts and goals."""
 
 from __future__ import annotations
 
@@ -17,13 +15,13 @@ VERIFICATION: Final = "verification"
 BUILD_DEPLOY: Final = "build-deploy"
 
 
-def by_word(listed: Mapping[str | None, str]) -> dict[str, str | None]:
-    """Turns `{family: "word word"}` into `{word: family}`; None lists words without a family."""
-    return {word: family for family, words in listed.items() for word in words.split()}
+def by_word(words_by_family: Mapping[str | None, str]) -> dict[str, str | None]:
+    """Turns `{family: "word word"}` into `{word: family}`."""
+    return {word: family for family, words in words_by_family.items() for word in words.split()}
 
 
-def word_set(listed: str) -> frozenset[str]:
-    return frozenset(listed.split())
+def word_set(words: str) -> frozenset[str]:
+    return frozenset(words.split())
 
 
 _VERSIONED: Final = re.compile(r"(python|pypy|pip|clang-format)-?[0-9][0-9.]*")
@@ -218,7 +216,7 @@ _TAKES_VALUE: Final[dict[str, str]] = {
     "uv": "--project --directory --config-file --python -p --cache-dir --color",
     "vercel": "--cwd -t --token -S --scope -A --local-config",
     "vite": "-c --config -m --mode",
-    # `yarn workspace NAME test`: the name is like the value of an option.
+    # the name in `yarn workspace NAME test` is like the value of an option
     "yarn": "--cwd workspace --include --exclude --from -j --jobs",
 }
 
@@ -229,7 +227,7 @@ _FILLERS: Final[dict[str, frozenset[str]]] = {
 
 
 class Choice(NamedTuple):
-    """A flag that decides the family; `flag` is its spelling in a verb."""
+    """`flag` is its spelling in a verb."""
 
     flag: str
     spellings: frozenset[str]
@@ -267,7 +265,7 @@ FLAGGED: Final[dict[str, Flagged]] = {
     "gofmt": Flagged((_choice("-w", FORMAT),)),
     "goimports": Flagged((_choice("-w", FORMAT),)),
     "mix format": Flagged((_choice("--check-formatted", VERIFICATION),), FORMAT),
-    # Arguments after the script belong to it: `node app.js --test` is not a test run.
+    # arguments after the script belong to it: `node app.js --test` is not a test run
     "node": Flagged((_choice("--test", TESTING),), leading_only=True),
     "prettier": Flagged((_choice("--write -w", FORMAT), _choice("--check -c", VERIFICATION))),
     "ruff check": Flagged((_choice("--fix --fix-only", FORMAT),), VERIFICATION),
@@ -282,9 +280,9 @@ def _subcommands() -> dict[str, dict[str, str | None]]:
     """By program: each phrase of subcommands and its family, or None; also the beginnings of phrases."""
     families: dict[str, dict[str, str | None]] = {}
     for family, programs in ((None, _REPORTED), *_BY_SUBCOMMAND.items()):
-        for program, listed in programs.items():
+        for program, entry in programs.items():
             phrases = families.setdefault(program, {})
-            for phrase in listed.split(","):
+            for phrase in entry.split(","):
                 words = phrase.split()
                 for length in range(1, len(words)):
                     phrases.setdefault(" ".join(words[:length]), None)
@@ -299,7 +297,7 @@ _NONE: Final[frozenset[str]] = frozenset()
 
 
 def canonical(name: str) -> str:
-    """The name of a program in the tables: `pip` for `pip3.12`, `gradle` for `gradlew`."""
+    """`pip` for `pip3.12`, `gradle` for `gradlew`."""
     versioned = _VERSIONED.fullmatch(name)
     return versioned[1] if versioned else _SAME_PROGRAM.get(name, name)
 
@@ -332,10 +330,10 @@ def subcommand(program: str, args: Sequence[str]) -> str:
 
 # Runners of names that projects define: scripts of npm and the like, goals of make and the like.
 FamilyAndWords = tuple[str | None, tuple[str, ...]]
-"""A family, and the words that follow the program's name in its verb."""
+"""A family, and the words after the program's name in its verb."""
 
 UNKNOWN_GOAL: Final = "other"
-"""Replaces a project-defined goal or script in a verb. `make` alone is a build and `yarn` alone an install."""
+"""Replaces a project-defined name in a verb. `make` alone is a build and `yarn` alone an install."""
 
 SCRIPT_RUNNERS: Final = word_set("npm pnpm yarn bun")
 _RUN: Final = word_set("run run-script")
@@ -409,7 +407,7 @@ def _script(name: str) -> FamilyAndWords | None:
 
 def _read_make(program: str, args: Sequence[str]) -> FamilyAndWords:
     words = (word for _, word in positionals(program, args))
-    # `-j 4` may be written with a space, and `CC=clang` sets a variable: neither is a goal.
+    # `-j 4` may have a space, and `CC=clang` sets a variable
     goals = [word for word in words if "=" not in word and not word.replace(".", "").isdigit()]
     if not goals:
         return BUILD_DEPLOY, ()
@@ -422,7 +420,7 @@ def _read_jvm(program: str, args: Sequence[str]) -> FamilyAndWords:
 
 
 def _deciding(goals: Iterable[str], table: dict[str, str | None]) -> FamilyAndWords | None:
-    """The goal that comes first in the table, which lists families in the order of precedence."""
+    """The goal that comes first in the table, which lists families by precedence."""
     present = set(goals)
     first = next((goal for goal in table if goal in present), None)
     return (table[first], (first,)) if first else None

@@ -10,12 +10,11 @@ from typing import Final, NamedTuple
 from burnd.classify.shell_programs import word_set
 
 SUBSTITUTED: Final = "$()"
-"""Replaces a command substitution in a word; the command inside counts as an argument."""
+"""Replaces a command substitution in a word."""
 
 _NESTING_LIMIT: Final = 32
 
 _COMMAND_LIMIT: Final = 1_000
-"""More parts than any real command line has."""
 
 _LEADS: Final = word_set("! { } if then elif else fi while until do done esac coproc")
 """Reserved words that a command may follow directly."""
@@ -61,12 +60,12 @@ class _Heredoc(NamedTuple):
 
 
 def tokens(text: str) -> Iterator[Word | str]:
-    """Words and operators in order. Redirections, comments and here-document bodies are left out."""
+    """Without redirections, comments and here-document bodies."""
     return _Scanner(text).tokens()
 
 
 class _Scanner:
-    """A position in the text. Every method moves it forward only, so a scan is linear in the text."""
+    """Every method moves the position forward only, so a scan is linear in the text."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -107,7 +106,7 @@ class _Scanner:
         return operator or None
 
     def _redirection(self) -> bool:
-        """Reads a redirection with its target: a file name or a delimiter, never a command."""
+        """Reads a redirection with its target, which is never a command."""
         operator = self._take(_REDIRECTION)
         if not operator:
             return False
@@ -246,7 +245,7 @@ class _Scanner:
 
 
 def simple_commands(text: str) -> Iterator[list[str]]:
-    """Each simple command as its list of words, program or assignments first."""
+    """The words of each simple command, program or assignments first."""
     if _EASY.fullmatch(text) and not RESERVED.intersection(words := text.split()):
         return iter([words] if words else ())
     return islice(_split(text), _COMMAND_LIMIT)
@@ -280,7 +279,7 @@ class _CommandBuilder:
         leads = not self.words
         if leads and word.bare and self._is_syntax(word.text):
             return
-        # No shell would run a program whose name ends within a quote.
+        # no shell would run a program whose name ends within a quote
         self.words.append(word.text if word.closed or not leads else SUBSTITUTED)
         if word.bare and word.text == "]]":
             self.in_test = False
@@ -300,7 +299,7 @@ class _CommandBuilder:
         return text in _LEADS or text == "function"
 
     def is_cut_by(self, operator: str) -> bool:
-        """Whether the operator ends this part; `&&` within `[[ ]]` does not."""
+        """`&&` within `[[ ]]` does not end a part."""
         if self.in_test:
             return False
         if self.in_pattern or (operator == "(" and self.words):
@@ -312,7 +311,7 @@ class _CommandBuilder:
         return True
 
     def take(self) -> list[str]:
-        """Returns the words of the command, none if they were data, and resets the state."""
+        """Returns the words, none if they were data, and resets the state."""
         words = [] if self.is_data or self.in_test else self.words
         self.words = []
         self.is_data = self.in_pattern

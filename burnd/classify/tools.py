@@ -31,7 +31,7 @@ _WHOLE_FILE_TOOLS: Final = frozenset(name for product in PRODUCTS for name in pr
 
 
 def kind(name: str) -> Kind:
-    """The kind of a tool by its exact name: `Edit` and `edit` are tools of two products, `EDIT` is of none."""
+    """Names are exact: `Edit` and `edit` are tools of two products, `EDIT` is of none."""
     product_kind = _KIND_OF.get(name)
     if product_kind is not None:
         return product_kind
@@ -48,7 +48,7 @@ def writes_whole(name: str) -> bool:
 
 
 def mcp_server(name: str) -> str | None:
-    """The server in `mcp__server__tool`, or None for other names."""
+    """The server in `mcp__server__tool`."""
     if not name.startswith(_MCP_PREFIX):
         return None
     server, separator, tool = name[len(_MCP_PREFIX) :].partition("__")

@@ -25,7 +25,7 @@ _AFTER_ITS_END_MS = DAY_MS
 
 
 class Announcement(msgspec.Struct, frozen=True):
-    """A session's content mode and log folders (`roots`), as a client announced them.
+    """A session's content mode and log folders, as a client announced them.
 
     A session that `is_new` has no text from before `at_ms`; another may have its own or another session's.
     """
@@ -40,7 +40,7 @@ class Announcement(msgspec.Struct, frozen=True):
 
 
 async def announce(pipeline: Pipeline, announcement: Announcement) -> None:
-    """Records the announcement in the ledger, its roots included. It applies to what was captured already, too."""
+    """Records the announcement in the ledger. It applies to what was captured already, too."""
     is_new = announcement.is_new
     if is_new is None:
         is_new = not await pipeline.index.rows(
@@ -56,7 +56,7 @@ async def announce(pipeline: Pipeline, announcement: Announcement) -> None:
     )
     entries: list[Entry] = [session]
     if announcement.content_mode == "full" and pipeline.keeping.mode_of(announcement.session_id) != "full":
-        # Text from before stays out, however often its log is read.
+        # text from before stays out, however often its log is read
         entries.append(Prune(session_id=announcement.session_id, up_to=to_iso(announcement.at_ms)))
     await pipeline.commit(Batch(entries=entries))
 
@@ -72,8 +72,7 @@ class ClientRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 class SessionClaim(ClientRecord, frozen=True):
     """The first session in `project` that begins in [fromTs, toTs) gets these keys, and this content mode.
 
-    For a harness that names its session only when it has begun. A session that another client created is not taken.
-    `createdBy` of the session records the claim.
+    For a harness that names its session only when it has begun. `createdBy` of the session records the claim.
     """
 
     v: int
@@ -96,7 +95,7 @@ class SessionClaim(ClientRecord, frozen=True):
         return self.from_ms + _LONGEST_WAIT_MS if self.to_ts is None else to_ms(self.to_ts) + _AFTER_ITS_END_MS
 
     def checked(self) -> SessionClaim:
-        """Returns itself. Raises ValueError if it is invalid."""
+        """Raises ValueError if the claim is invalid."""
         places = (self.project, *self.roots)
         if not all(os.path.isabs(place) and is_bounded(place) for place in places) or not all(self.enrichment):
             raise ValueError("a claim needs absolute folders and non-empty keys")
@@ -123,7 +122,7 @@ async def matching_session(index: IndexStore, claim: SessionClaim) -> str | None
 
 
 async def assign(pipeline: Pipeline, name: str, claim: SessionClaim, session_id: str) -> None:
-    """Assigns the session to the claim. Idempotent."""
+    """Idempotent."""
     rows = await pipeline.index.rows(_SOURCE_OF, (session_id,))
     source, start = rows[0] if rows else (claim.source, None)
     at_ms = start or claim.from_ms

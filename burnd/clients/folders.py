@@ -17,7 +17,7 @@ TIMEOUT_S: Final = 2.0
 
 
 def resolve(given: str) -> Folder:
-    """The real path and repository of a folder. Blocks as long as the disk does."""
+    """Blocks as long as the disk does."""
     unseen = Folder.unseen(given)
     if not is_bounded(given):
         return unseen
@@ -34,8 +34,7 @@ def resolve(given: str) -> Folder:
 class Folders:
     """Resolves folders with a timeout: one may be on a dead network mount.
 
-    While a folder's call hangs, the folder is not tried again; while too many hang, none is. Recorded names are used
-    instead.
+    A folder whose call hangs is not tried again, and none is while too many hang. Recorded names are used instead.
     """
 
     def __init__(self) -> None:

@@ -58,7 +58,7 @@ _FRESH_NS = 2_000_000_000  # clocks of file systems are coarse
 
 
 class SpoolFile(NamedTuple):
-    """A file of the spool; `refused` is why it could not be read, if it could not."""
+    """`refused` is why it could not be read, if it could not."""
 
     name: str
     data: bytes
@@ -73,7 +73,7 @@ class SpoolResult(msgspec.Struct):
     refused: str = ""  # why a file could not be read; it stays in the spool
     claimed: dict[str, str] = {}  # session by claim
     pending: list[str] = []  # claims without a session yet
-    waiting: int = 0  # stamps whose session is not known yet, while old logs are read
+    waiting: int = 0  # stamps whose session is unknown while old logs are read
 
 
 class _Announced(ClientRecord, frozen=True):
@@ -105,7 +105,7 @@ class Spool:
         self.refusals: list[str] = []  # reasons of the refused stamps among them
         self.pending = 0
         self._awaits = False
-        self.waiting = 0  # stamps whose session is not known yet
+        self.waiting = 0
         self.is_reading: Callable[[], bool] = _always  # whether logs of sessions are still to be read
         self.is_growing: Callable[[], bool] = _always  # whether they are being read, and no source is blocked
         # Sources that are not started yet load announced roots themselves.
@@ -148,7 +148,7 @@ class Spool:
                 await self.try_drain()
 
     async def try_drain(self) -> bool:
-        """Drains the spool; returns False if the disk is full or the index damaged. `blocked` has the reason."""
+        """False if the disk is full or the index damaged. `blocked` has the reason."""
         try:
             result = await self._drain()
         except (NotNow, IndexDamaged) as error:
@@ -237,7 +237,7 @@ class Spool:
         result.bad += 1
 
     def _decode(self, item: SpoolFile) -> Stamp | Quota | Announcement | SessionClaim:
-        """The record in a file. Raises ValueError if it is unusable."""
+        """Raises ValueError if the file is unusable."""
         kind = msgspec.json.decode(item.data, type=_RecordKind)
         if kind.v != 1:
             raise ValueError("unknown version")
@@ -298,7 +298,7 @@ def _always() -> bool:
 
 
 def _changed_at(folder: Path) -> int | None:
-    """The folder's modification time, 0 if it is missing; None if it is too recent to be relied on."""
+    """0 if the folder is missing; None if its change is too recent to be relied on."""
     try:
         changed = os.stat(folder).st_mtime_ns
     except FileNotFoundError:
@@ -324,7 +324,7 @@ def _read_some(folder: Path, after: str) -> list[SpoolFile]:
 
 
 def _read(path: Path) -> SpoolFile | None:
-    """Reads a file; one that is not regular or is too large reads as empty, which is invalid."""
+    """A file that is not regular or is too large reads as empty, which is invalid."""
     try:
         return _read_plain(path)
     except FileNotFoundError:

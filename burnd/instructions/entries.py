@@ -11,11 +11,11 @@ from burnd.tokens.words import spelled_out
 
 _MOST_WORDS: Final = 64  # of a query
 _PART_WEIGHT: Final = 0.3  # of a part of a camelCase word, as in search over sessions
-_K1, _B = 1.2, 0.75  # the usual constants of BM25
+_K1, _B = 1.2, 0.75  # the usual constants
 
 
 class MemoryFile(NamedTuple):
-    """An instruction or memory file. `project` is its folder, None for the user's own files."""
+    """`project` is its folder, None for the user's own files."""
 
     path: str
     kind: str
@@ -36,14 +36,12 @@ class MemoryEntry(NamedTuple):
 
 
 class MemoryMatch(NamedTuple):
-    """An entry that matches a query."""
-
     entry: MemoryEntry
     score: float
 
 
 def entries(files: Iterable[MemoryFile]) -> list[MemoryEntry]:
-    """All entries of these files. Equal ones are one entry of the first file."""
+    """Equal entries are one entry of the first file."""
     unique: dict[tuple[str, str], MemoryEntry] = {}
     for file in files:
         name = file.path.rpartition("/")[2].removesuffix(".md")

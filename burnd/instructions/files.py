@@ -1,8 +1,8 @@
 """Finds and reads instruction and memory files: a user's own, and those of each project folder.
 
 Folder names come from logs and files from repositories, so neither is trusted: only regular files of this user or of
-root are read, of bounded size and number, and links in a project only within it. A folder that does not answer, such as
-one on a dead network mount, delays one answer and is skipped from then on.
+root are read, of bounded size and number, and links in a project only within it. A folder that does not answer delays
+one answer and is skipped from then on.
 """
 
 from __future__ import annotations
@@ -39,8 +39,6 @@ _OWN: Final = "~"  # in the place of a project: the user's own files
 
 
 class Homes(NamedTuple):
-    """The home folder of the user, and the configuration folders of each harness."""
-
     user: str
     folders: Mapping[str, Sequence[str]]  # by source
 
@@ -186,7 +184,7 @@ class _Walk:
     def _read_names(
         self, folder: str, names: Mapping[str, str], project: str | None, root: str | None, *, follows_imports: bool
     ) -> None:
-        """Reads the files with these names; a name that ends with a slash is a folder of Markdown files."""
+        """A name that ends with a slash is a folder of Markdown files."""
         for name, kind in names.items():
             path = os.path.join(folder, name)
             for one in _markdown(path, deep=4) if name.endswith("/") else (path,):
@@ -243,8 +241,8 @@ class _Walk:
             data, _ = _opened(real, _LARGEST_SETTINGS)
         except (_Unsafe, OSError, ValueError):
             return []
-        listed = commented_json(data.decode("utf-8", "replace")).get("instructions")
-        patterns = listed[:_MOST_PATTERNS] if isinstance(listed, list) else []
+        names = commented_json(data.decode("utf-8", "replace")).get("instructions")
+        patterns = names[:_MOST_PATTERNS] if isinstance(names, list) else []
         return [p for p in patterns if isinstance(p, str) and "://" not in p and len(p) <= _LONGEST_PATH]
 
 
@@ -288,8 +286,8 @@ def _markdown(folder: str, deep: int) -> Iterator[str]:
     while waiting and count < _MOST_LISTED:
         where, levels = waiting.pop()
         try:
-            with os.scandir(where) as listed:
-                some = sorted(listed, key=lambda entry: entry.name)
+            with os.scandir(where) as scan:
+                some = sorted(scan, key=lambda entry: entry.name)
         except OSError:
             continue
         for entry in some:
@@ -314,8 +312,8 @@ def _matching(folder: str, pattern: str) -> Iterator[str]:
         visited.add((where, number))
         part, is_last = parts[number], number == len(parts) - 1
         try:
-            with os.scandir(where) as listed:
-                inner = sorted(listed, key=lambda entry: entry.name, reverse=True)
+            with os.scandir(where) as scan:
+                inner = sorted(scan, key=lambda entry: entry.name, reverse=True)
         except OSError:
             continue
         if part == "**":

@@ -8,8 +8,7 @@ from functools import lru_cache
 from operator import mul
 from typing import Final, NamedTuple, TypedDict
 
-# `pricefile` rounds prices to seven decimals per million tokens: every rate and every multiple of one is a whole number
-# of units per token, and sums stay exact.
+# `pricefile` rounds prices to seven decimals per million tokens, so every rate is a whole number of units per token.
 UNITS_PER_USD = 10**15
 SEARCH_UNITS = UNITS_PER_USD // 100
 
@@ -20,7 +19,7 @@ SixInts = tuple[int, int, int, int, int, int]
 
 
 class Tokens(NamedTuple):
-    """Billed tokens of a turn, or of turns with the same tier and speed. Each token is in one field."""
+    """Billed tokens of a turn, or of turns with the same tier and speed."""
 
     input: int = 0
     output: int = 0
@@ -71,7 +70,7 @@ class Card(TypedDict, total=False):
 
 
 class Price(NamedTuple):
-    """Rates of a model. Tier 0 is the base price, tier n applies above `thresholds[n - 1]` gross tokens."""
+    """Tier 0 is the base price, tier n applies above `thresholds[n - 1]` gross tokens."""
 
     provider: str
     model: str
@@ -114,7 +113,7 @@ def price_of(provider: str, model: str, card: Card, *, is_anthropic: bool) -> Pr
 
 
 def _rates(tier: Card | TierCard, base: Card, is_anthropic: bool) -> Rates:
-    """The rates of a tier, with defaults from the base, which is its own base.
+    """The rates of a tier, with defaults from the base.
 
     Two defaults come from the tier itself: reasoning that the base bills as output, and Anthropic's cache prices, which
     are multiples of the input price: 0.1 to read, 1.25 to write for five minutes, 2 for an hour. Other providers bill a
@@ -147,13 +146,12 @@ def _units(price: str) -> int:
     return int(Decimal(price).scaleb(_RATE_DIGITS))
 
 
-# Billing terms of a request decide its price together with model and context size. They are words in one text: `fast`,
-# `batch`, `flex`, `us`, and `=N`, the harness's own figure in units per token, for models without a listed price.
+# Billing terms of a request are words in one text: `fast`, `batch`, `flex`, `us`, and `=N`, the harness's own figure in
+# units per token, for models without a listed price.
 FAST: Final = "fast"
 US_ONLY: Final = "us"
 
-# Factors of the token price. Priority tiers have no word: Anthropic bills them at list price, and Codex calls OpenAI's
-# fast.
+# Factors of the token price. Anthropic bills priority tiers at list price, and Codex calls OpenAI's fast.
 _FACTORS: Final = {FAST: (2, 1), "batch": (1, 2), "flex": (1, 2), US_ONLY: (11, 10)}
 _CACHE_SIZE: Final = 4096
 
@@ -167,7 +165,7 @@ class Terms(NamedTuple):
 
 
 def terms_text(speed: str | None, service_tier: str | None, geo: str | None, figure: int = 0) -> str | None:
-    """The terms of a request as text; None for the usual ones."""
+    """None for the usual terms."""
     return with_figure(" ".join([word for word in (speed, service_tier, geo) if word in _FACTORS]), figure)
 
 
@@ -208,7 +206,7 @@ def _at_terms(rates: Rates, billed: Terms) -> Rates:
 
 
 def search_units(price: Price | None) -> int:
-    """Units for a web search; 0 without a price, since a harness's figure includes its searches."""
+    """0 without a price, since a harness's figure includes its searches."""
     return SEARCH_UNITS if price is not None else 0
 
 

@@ -43,7 +43,7 @@ _VENDORS: dict[str, str] = {maker: maker for maker in MAKERS} | {
     "zhipuai": "zai",
 }
 
-# First word of a model name -> maker.
+# by the first word of a model name
 _FAMILIES: dict[str, str] = {
     "claude": "anthropic",
     "chatgpt": "openai",
@@ -115,7 +115,7 @@ _BEDROCK = re.compile(
 _COLON_VERSION = re.compile(r"(.+?)(?:-v(\d+))?:(\d+)(?::\d+k)?")
 _DASH_VERSION = re.compile(r"((?:claude|nova)-.+)-v(\d+)")
 _DATE = re.compile(r"(.+)[-@](20\d\d)(-?)(0[1-9]|1[0-2])\3(0[1-9]|[12]\d|3[01])")
-_CLAUDE = re.compile(r"claude-(\d+(?:-\d+)?)-([a-z]+)")  # both orders are in use, and Anthropic changed its own
+_CLAUDE = re.compile(r"claude-(\d+(?:-\d+)?)-([a-z]+)")  # both orders are in use
 _POINT = re.compile(r"\.|(?<=\d)p(?=\d)")  # Fireworks and Kimi's own plan write `k2p6` for K2.6
 _KIMI = re.compile(r"k\d(?:p\d)?")
 _FAMILY = re.compile(r"[a-z]+")
@@ -125,8 +125,8 @@ _OPENAI_O = re.compile(r"o\d")
 class Name(NamedTuple):
     """The parts of a model name; `provider` is set if the name contains it.
 
-    Two names mean the same model only if maker, stem and tag are equal and date and version do not differ. Prefixes and
-    similarity never count: `claude-opus-5-5` is not `claude-opus-5`.
+    Two names mean the same model only if maker, stem and tag are equal and date and version do not differ. Similarity
+    never counts: `claude-opus-5-5` is not `claude-opus-5`.
     """
 
     provider: str | None
@@ -141,8 +141,7 @@ class Name(NamedTuple):
     def rank_of(self, listed: Name) -> int | None:
         """How well a listed name of the same maker, stem and tag matches: 0 is best, None is no match.
 
-        Date and version may be missing, but must not differ. A dated name matches the plain one, but not `-latest`,
-        which changes over time.
+        A dated name matches the plain one, but not `-latest`, which changes over time.
         """
         if any(a and b and a != b for a, b in zip(self.version, listed.version, strict=True)):
             return None
@@ -209,9 +208,9 @@ def _parse_bedrock(text: str) -> Name | None:
 
 
 def _parse_bare(text: str, *, provider: str | None, maker: str = "", region: str = "") -> Name | None:
-    vendor, _, named = text.partition("--")  # the maker, as SAP's AI Core writes it
-    if named and vendor in _VENDORS:
-        text, maker = named, maker or _VENDORS[vendor]
+    vendor, _, model = text.partition("--")  # the maker, as SAP's AI Core writes it
+    if model and vendor in _VENDORS:
+        text, maker = model, maker or _VENDORS[vendor]
     if _KIMI.fullmatch(text):
         text = f"kimi-{text}"
     text, colon_version, tag = _POINT.sub("-", text), ("", ""), ""

@@ -11,25 +11,21 @@ from burnd.pricing.cost import Card, TierCard
 
 Listing = dict[str, dict[str, Card]]
 
-# Prices are rounded to this: lists contain float noise (0.049999999999999996), and `cost` needs whole units.
+# Prices are rounded to this: lists contain float noise, and `cost` needs whole units.
 _FINEST = Decimal("1e-7")
 _HIGHEST = Decimal(1_000_000)
 _OPTIONAL = ("reasoning", "cache_read", "cache_write")
 _DAYS = ("retired_after", "fetched")
-# Keys of published entries; an entry without any of them was written by the user.
+# An entry without any of these was written by the user.
 _PUBLISHED = ("fetched", "last_updated", "release_date")
 
 
 class UserLists(NamedTuple):
-    """The user's price file: prices that the user wrote, and fetched prices."""
-
     own: Listing
     fetched: Listing
 
 
 class PriceFileError(ValueError):
-    """A price list cannot be used."""
-
     def __init__(self, file: str, reason: str, *, model: str | None = None, key: str | None = None) -> None:
         where = ": ".join(part for part in (file, model, key) if part)
         super().__init__(f"{where}: {reason} (correct or remove the entry or the file)")
@@ -40,10 +36,7 @@ class PriceFileError(ValueError):
 
 
 def read_listing(text: str | bytes, file: str) -> Listing:
-    """Cards of all models with a price in (a part of) models.dev's `api.json`.
-
-    Keys that begin with `_` or `$` are remarks.
-    """
+    """Cards of all models with a price in models.dev's `api.json`. Keys that begin with `_` or `$` are remarks."""
     listing: Listing = {}
     for provider, model, _, card in _priced(text, file):
         listing.setdefault(provider, {})[model] = card
@@ -73,10 +66,10 @@ def _priced(text: str | bytes, file: str) -> Iterator[tuple[str, str, Mapping[st
         providers = json.loads(text, parse_float=Decimal, parse_constant=refuse_constant)
     except (ValueError, RecursionError) as error:
         raise PriceFileError(file, f"is not JSON: {error}") from error
-    for provider, listed in _members(providers, file, "the top level").items():
+    for provider, section in _members(providers, file, "the top level").items():
         if provider.startswith(("_", "$")):
             continue
-        models = _members(listed, file, provider).get("models")
+        models = _members(section, file, provider).get("models")
         if models is None:
             raise PriceFileError(file, 'has no "models"', model=provider)
         for model, entry in _members(models, file, provider, "models").items():
@@ -100,7 +93,6 @@ class _CostReader:
         self.model = model
 
     def card(self, cost: Any, entry: Mapping[str, Any]) -> Card:
-        """The card of a model, with the days on which its entry was fetched and last listed."""
         cost = self._object(cost, "cost")
         card: Card = {"input": self._required(cost, "input"), "output": self._required(cost, "output")}
         card.update(self._optional(cost, _OPTIONAL, "cost"))  # type: ignore[typeddict-item]
@@ -110,10 +102,10 @@ class _CostReader:
         return card
 
     def _tiers(self, cost: Mapping[str, Any]) -> list[TierCard]:
-        listed = cost.get("tiers") or []
-        if not isinstance(listed, list):
+        tier_list = cost.get("tiers") or []
+        if not isinstance(tier_list, list):
             self._refuse("cost.tiers", "must be a list")
-        tiers = [self._tier(tier, f"cost.tiers[{n}]") for n, tier in enumerate(listed)]
+        tiers = [self._tier(tier, f"cost.tiers[{n}]") for n, tier in enumerate(tier_list)]
         over_200k = cost.get("context_over_200k")
         if not tiers and over_200k is not None:
             tiers = [self._tier_card(200_000, over_200k, "cost.context_over_200k")]

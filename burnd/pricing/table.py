@@ -27,8 +27,6 @@ class PriceOrigin(NamedTuple):
 
 
 class PriceTable:
-    """Three price lists and the lookup in them."""
-
     def __init__(self, snapshot: Listing, user: UserLists | None = None, as_of: str = "") -> None:
         self.as_of = as_of
         self.problem = ""  # why the user's file could not be read; older prices are in use then
@@ -75,7 +73,7 @@ class PriceTable:
         return sum(map(len, self._user.own.values()))
 
     def find(self, model: str, provider: str | None = None) -> Price | None:
-        """The price of a model by its name in a log; None if no list has it."""
+        """None if no list has the model."""
         if len(model) > _LONGEST_NAME:
             return None
         key = (model, provider)
@@ -86,13 +84,12 @@ class PriceTable:
     def turn_usd(
         self, model: str, provider: str | None, tokens: Tokens, *, terms: str | None, searches: int
     ) -> float | None:
-        """The cost of a turn at API prices, else as its harness stated it; None if there is neither."""
+        """The cost of a turn at API prices, else as its harness stated it."""
         price = self.find(model, provider)
         units = stated_cost(tokens, terms) if price is None else turn_cost(price, tokens, terms, searches)
         return None if units is None else float(usd(units))
 
     def origin(self, price: Price) -> PriceOrigin:
-        """The list that a price comes from."""
         own, fetched, _ = self._sections_of(price.provider)
         if own.has(price):
             return PriceOrigin("yours", None)
@@ -125,8 +122,7 @@ class PriceTable:
     def thresholds(self) -> tuple[int, ...]:
         """All context sizes at which a price changes, in order.
 
-        Tokens are summed by model and the largest threshold below the gross input of their turn; the tier of such a
-        sum is `price.tier_of(threshold + 1)`.
+        Tokens are summed by model and the largest threshold below the gross input of their turn.
         """
         cards = (card for listing in self._listings for models in listing.values() for card in models.values())
         return tuple(sorted({tier["over"] for card in cards for tier in card.get("tiers", ())}))
@@ -152,7 +148,7 @@ class PriceTable:
         return prices[0] if len(prices) == 1 else None
 
     def _price_at(self, provider: str, model: str, name: Name) -> Price | None:
-        """The price of a model at one provider: that of the first list, unless a lower one has a more exact name."""
+        """That of the first list, unless a lower one has a more exact name."""
         price: Price | None = None
         lower: list[tuple[_Section, _Match]] = []
         for section in reversed(self._sections_of(provider)):
@@ -228,7 +224,7 @@ class _Section:
 
 
 def _providers_of(name: Name, first: str | None) -> Iterator[str]:
-    """The providers to search, in order: that of the log, that in the name, those of the maker."""
+    """That of the log, that in the name, those of the maker."""
     if first:
         yield first
     if name.provider:

@@ -29,7 +29,7 @@ _DEADLINE_S = 120.0
 _MOST_BYTES = 64 << 20
 _MOST_LINES = 20
 _Key = tuple[str, str]
-# Escape sequences: strings up to their terminator, CSI sequences, and short ones.
+# Strings up to their terminator, CSI sequences, and short ones.
 _ESCAPES = (
     r"(?:\x1b[\]PX^_]|[\x90\x98\x9d\x9e\x9f])[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)?"
     r"|(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]?|\x1b[ -/]*[0-~]?"
@@ -53,17 +53,17 @@ class RawList(NamedTuple):
         if not isinstance(providers, dict):
             raise PriceFileError(name, "must be an object of providers")
         result = cls({}, [], {})
-        for provider, listed in providers.items():
+        for provider, section in providers.items():
             if provider.startswith(("_", "$")):
-                result.remarks[provider] = listed
+                result.remarks[provider] = section
             else:
-                result._add(provider, listed, name)
+                result._add(provider, section, name)
         if not result.entries:
             raise PriceFileError(name, result.left_out[0] if result.left_out else "has no model with a price")
         return result
 
-    def _add(self, provider: str, listed: Any, name: str) -> None:
-        models = listed.get("models") if isinstance(listed, dict) else None
+    def _add(self, provider: str, section: Any, name: str) -> None:
+        models = section.get("models") if isinstance(section, dict) else None
         if not isinstance(models, dict):
             raise PriceFileError(name, 'has no "models"', model=provider)
         for model, entry in models.items():
@@ -101,7 +101,7 @@ def _lower(key: _Key) -> _Key:
 
 
 def rendered(models: RawList) -> bytes:
-    """The list as JSON, one line per model in order, so that a changed price is one line of a diff."""
+    """JSON with one line per model in order, so that a changed price is one line of a diff."""
     providers: dict[str, list[str]] = {}
     for (provider, model), entry in sorted(models.entries.items()):
         line = f"{json.dumps(model)}:{_compact(entry)}"
@@ -151,8 +151,10 @@ def changes(before: PriceTable, new: RawList, old: RawList, after: PriceTable) -
         (f"{p}/{m}", one, other) for p, m, one, other in prices if _is_listed(one, p, m) and other is not None
     ]
     own = [f"{provider}/{model}" for (provider, model), entry in old.entries.items() if is_own(entry)]
-    listed = _names(new.entries)
-    gone = [f"{p}/{m}" for (p, m), entry in old.entries.items() if not is_own(entry) and _lower((p, m)) not in listed]
+    new_names = _names(new.entries)
+    gone = [
+        f"{p}/{m}" for (p, m), entry in old.entries.items() if not is_own(entry) and _lower((p, m)) not in new_names
+    ]
     return PriceChanges(
         new=[f"{p}/{m}" for p, m, one, other in prices if not _is_listed(one, p, m) and _is_listed(other, p, m)],
         changed=[
@@ -181,7 +183,7 @@ def _dollars(rate: int) -> str:
 
 
 def fetch(address: str = ADDRESS) -> bytes:
-    """The published list. Raises BurndError if it cannot be fetched.
+    """Raises BurndError if the list cannot be fetched.
 
     Reads in a thread with a deadline: socket timeouts never fire if the server sends a byte now and then.
     """
@@ -258,7 +260,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _printable(text: str) -> str:
-    """The text without escape sequences and control characters: the names come from the network."""
+    """Without escape sequences and control characters: the names come from the network."""
     return "".join(char for char in re.sub(_ESCAPES, "", text) if char.isprintable())
 
 

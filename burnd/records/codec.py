@@ -172,7 +172,7 @@ def _decode_turn(line: bytes) -> Turn | None:
 
 
 def _bounded(decoder: msgspec.json.Decoder[T], data: bytes | msgspec.Raw) -> T:
-    """Decodes a record of the older format too, with longer names or null for missing fields. Raises like the decoder."""
+    """Decodes records of the older format too, with longer names or null for missing fields."""
     try:
         return decoder.decode(data)
     except msgspec.ValidationError:
