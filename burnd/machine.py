@@ -36,7 +36,7 @@ class _Stored(msgspec.Struct):
 
 
 def machine_id(path: Path, system_files: Sequence[str] = SYSTEM_FILES) -> str | None:
-    """Reads the id from the file, or makes one. None if it cannot be stored, as on a full disk: it must stay the same."""
+    """Reads the id from the file, or makes one. None if it cannot be stored: an id must stay the same."""
     try:
         facts = os.stat(path.parent)
         system = ""
