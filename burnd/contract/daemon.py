@@ -93,7 +93,7 @@ class OneStamp(Params):
 class StampParams(Params, method="stamp", errors=("refused",)):
     """Records one stamp, or several in `stamps`: all of them or none. Durable when it returns."""
 
-    answer: ClassVar[results.Stamp]
+    answer: ClassVar[results.StampResult]
     selector: SelectorParams | None = param(default=None, help="the turns that are stamped", flag="")
     enrichment: dict[str, str] | None = param(default=None, help="keys and values", kind="tag", flag="")
     ts: str | None = param(default=None, help="time of the stamp (now)", flag="")

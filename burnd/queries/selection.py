@@ -46,7 +46,7 @@ class TurnTags(NamedTuple):
     single: dict[int, tuple[int, Values]]
 
 
-class _Stamp(NamedTuple):
+class _TimedTags(NamedTuple):
     """The tags that a stamp sets (None: removes), its place in the order of stamps, and when it applies."""
 
     order: tuple[int, int]
@@ -70,17 +70,17 @@ class _Resolver:
     def __init__(self, view: View, keys: tuple[str, ...]) -> None:
         self._view = view
         self._keys = keys
-        self._on_range: defaultdict[str, list[_Stamp]] = defaultdict(list)
-        self._by_message: defaultdict[str, list[_Stamp]] = defaultdict(list)
+        self._on_range: defaultdict[str, list[_TimedTags]] = defaultdict(list)
+        self._by_message: defaultdict[str, list[_TimedTags]] = defaultdict(list)
         for key in keys:
             for position, ts, session_id, message_id, begin, end, value in view.rows(_NARROW, (key,)):
                 if message_id is not None:
-                    self._by_message[message_id].append(_Stamp((ts, position), {key: value}, *_ALWAYS))
+                    self._by_message[message_id].append(_TimedTags((ts, position), {key: value}, *_ALWAYS))
                 else:
-                    self._on_range[session_id].append(_Stamp((ts, position), {key: value}, begin, end))
+                    self._on_range[session_id].append(_TimedTags((ts, position), {key: value}, begin, end))
         self._parents: dict[str, str] = dict(view.rows(_PARENTS))
         # Of sessions with parents or partial stamps.
-        self._on_session: defaultdict[str, list[_Stamp]] = defaultdict(list)
+        self._on_session: defaultdict[str, list[_TimedTags]] = defaultdict(list)
 
     def result(self) -> TurnTags:
         turns = self._view.keyed(_MESSAGES, [(message_id,) for message_id in sorted(self._by_message)])
@@ -120,9 +120,9 @@ class _Resolver:
         else:
             rows = self._view.keyed(_SESSION_TAGS, [(key, name) for key in self._keys for name in sorted(session_ids)])
         for key, session_id, ts, position, value in rows:
-            self._on_session[session_id].append(_Stamp((ts, position), {key: value}, *_ALWAYS))
+            self._on_session[session_id].append(_TimedTags((ts, position), {key: value}, *_ALWAYS))
 
-    def _stamps(self, session_id: str) -> list[_Stamp]:
+    def _stamps(self, session_id: str) -> list[_TimedTags]:
         return self._on_session.get(session_id, []) + self._on_range.get(session_id, [])
 
     def _numbered(self, session_ids: set[str]) -> list[tuple[int, str]]:
@@ -131,13 +131,13 @@ class _Resolver:
         sql = "SELECT id, session_id FROM sessions WHERE session_id IN ({keys})"
         return self._view.keyed(sql, [(session_id,) for session_id in sorted(session_ids)])
 
-    def _fold(self, line: Sequence[str], ts: int, of_message: Sequence[_Stamp] = ()) -> Values:
+    def _fold(self, line: Sequence[str], ts: int, of_message: Sequence[_TimedTags] = ()) -> Values:
         tags = _fold(line, self._stamps, of_message, ts)
         return tuple(tags.get(key) for key in self._keys)
 
 
 def _fold(
-    line: Sequence[str], stamps_of: Callable[[str], list[_Stamp]], of_message: Sequence[_Stamp], ts: int
+    line: Sequence[str], stamps_of: Callable[[str], list[_TimedTags]], of_message: Sequence[_TimedTags], ts: int
 ) -> dict[str, str | None]:
     """Applies the stamps of a session's line from its root down, so that its own keys win; the last one wins per key.
 
@@ -344,11 +344,11 @@ def tags_of(keyed: Keyed, keys: Sequence[TurnKey]) -> dict[TurnKey, dict[str, st
     return tags
 
 
-def _grouped(rows: Sequence[tuple[Any, ...]]) -> defaultdict[str, list[_Stamp]]:
-    grouped: defaultdict[str, list[_Stamp]] = defaultdict(list)
+def _grouped(rows: Sequence[tuple[Any, ...]]) -> defaultdict[str, list[_TimedTags]]:
+    grouped: defaultdict[str, list[_TimedTags]] = defaultdict(list)
     for selected, ts, position, begin, end, enrichment in rows:
         during = _ALWAYS if begin is None or end is None else (begin, end)
-        grouped[selected].append(_Stamp((ts, position), bounded_tags(msgspec.json.decode(enrichment)), *during))
+        grouped[selected].append(_TimedTags((ts, position), bounded_tags(msgspec.json.decode(enrichment)), *during))
     return grouped
 
 

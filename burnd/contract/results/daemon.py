@@ -343,7 +343,7 @@ class Shutdown(Answer):
 # Stamps
 
 
-class Stamp(Answer):
+class StampResult(Answer):
     """`stamp`; `new` of them were not recorded before."""
 
     stamped: int
