@@ -1,1 +1,1 @@
-"""Following log files that grow: watching, scanning, tailing, reading, committing."""
+"""Follows log files that grow."""

@@ -10,8 +10,7 @@ import msgspec
 
 from burnd.ledger.blobs import Pack
 from burnd.ledger.content import INLINE_BYTES, Shelved
-from burnd.logfiles.log_reader import LogFormat
-from burnd.logfiles.logs import Log, Logs, Piece
+from burnd.logfiles.log_reader import Log, LogFormat, Logs, Piece
 from burnd.logfiles.scanner import Refused
 from burnd.recording.candidate import Candidate
 from burnd.recording.child_process import ChildProcess
@@ -28,9 +27,7 @@ Task = Literal["read", "whole tail", "tail", "settle answered", "settle"]
 
 
 class ReadRequest(NamedTuple):
-    """A task on one log: read on, take the last line, or settle open turns. `saved` is its cursor and state in the
-    index.
-    """
+    """`saved` is the log's cursor and state in the index."""
 
     path: str
     root: str
@@ -42,7 +39,7 @@ class ReadRequest(NamedTuple):
 
 
 class BackfillProcess(ChildProcess):
-    """A child that reads logs of one format. Several requests may be sent ahead, so that it never waits for one."""
+    """A child that reads logs of one format; several requests may be sent ahead."""
 
     def __init__(
         self,
@@ -56,7 +53,6 @@ class BackfillProcess(ChildProcess):
         super().__init__(_LogWorker, log_format, index_path, inline_bytes, stores_text, is_trial=is_trial)
 
     def receive_piece(self) -> Piece | None:
-        """The result of the oldest request. Raises what `receive` does, and Refused."""
         return unpack_piece(self.receive())
 
 
@@ -95,7 +91,7 @@ def _pack_piece(piece: Piece) -> bytearray:
 
 
 def unpack_piece(answer: memoryview) -> Piece | None:
-    """The piece in an answer; None for an answer without one. Raises Refused."""
+    """The piece in an answer, if it has one. Raises Refused."""
     kind, data = bytes(answer[:1]), answer[1:]
     if kind == _REFUSED:
         raise Refused(*pickle.loads(data))  # noqa: S301 - made by our own child

@@ -13,8 +13,7 @@ import structlog
 
 from burnd.index.change import FileChange
 from burnd.index.keys import is_there, path_key
-from burnd.logfiles.log_reader import LogFormat
-from burnd.logfiles.logs import OLD_MS
+from burnd.logfiles.log_reader import OLD_MS, LogFormat
 from burnd.logfiles.queue import Queue
 from burnd.logfiles.scanner import EXPLANATIONS, FileEntry, Scan, Scanner, below, present
 from burnd.logfiles.tail import (
@@ -55,9 +54,8 @@ class _Position(NamedTuple):
 
 
 class WaitingTail(NamedTuple):
-    """A last line without a newline: the position behind it, and when to try it, since its writer may have died.
-
-    If it is incomplete when it is `due`, it is tried again at `last`.
+    """A last line without a newline, tried when `due`, since its writer may have died; if incomplete then, again at
+    `last`.
     """
 
     root: str
@@ -67,16 +65,12 @@ class WaitingTail(NamedTuple):
 
 
 class DueTail(NamedTuple):
-    """A log whose last line is to be tried now; `is_last` if for the last time."""
-
     path: str
     root: str
     is_last: bool
 
 
 class Positions:
-    """How far each log of a source was read, and which logs end with an unused line."""
-
     def __init__(self, pipeline: Pipeline, source: str, clock: Callable[[], float]) -> None:
         self._pipeline, self._source, self._clock = pipeline, source, clock
         self._reset()
@@ -94,9 +88,8 @@ class Positions:
         return path_key(path) in self._positions
 
     async def load(self, is_usable: Callable[[bytes], bool]) -> None:
-        """Loads the position of every log; that of a deleted log is dropped after a day.
-
-        A log is read again if its cursor, or the state of its open turns, cannot be used.
+        """Drops deleted logs after a day, and reads a log again if its cursor or the state of its open turns is
+        unusable.
         """
         self._reset()
         last, now = 0, self._pipeline.now()
@@ -130,7 +123,6 @@ class Positions:
         return dict(await self._rows("SELECT path, seen FROM files WHERE source = ?"))
 
     async def read_again(self, paths: Iterable[str] | None = None) -> None:
-        """Drops the positions of these logs or of all, so that they are read from the start."""
         if paths is None:
             paths = [path for (path,) in await self._rows("SELECT path FROM files WHERE source = ?")]
             self._reset()
@@ -145,7 +137,7 @@ class Positions:
             await self._pipeline.commit(Batch(files=[FileChange(self._source, path, None) for path in paths]))
 
     def note(self, path: str, root: str, cursor: Cursor, seen_ms: int, *, is_new: bool = True) -> None:
-        """Takes the durable position of a log; `is_new` if it was just read.
+        """Takes a durable cursor; `is_new` if the log was just read.
 
         A last line without a newline is tried at once if the log was written before this process started, since some
         tools leave the newline out, and for the last time if that was long ago.
@@ -171,12 +163,10 @@ class Positions:
         return [DueTail(path, tail.root, tail.last <= now) for path, tail in due[:most]]
 
     def retry_tail(self, path: str, *, at_last: bool = False) -> None:
-        """Waits for the last try of an incomplete line, or tries again a log that could not be read."""
         tail, later = self.tails[path], self._clock() + TAIL_QUIET_S
         self.tails[path] = tail._replace(due=tail.last) if at_last else tail._replace(due=later, last=later)
 
     def fingerprints(self) -> Iterator[tuple[str, int]]:
-        """The fingerprints of the logs that were read to their ends."""
         return ((path, one.fingerprint) for path, one in self._positions.items() if one.fingerprint is not None)
 
     def passed(self, path: str) -> int:
@@ -214,7 +204,7 @@ async def _present(paths: Iterable[str]) -> set[str]:
 
 
 def _ranked(path: str, cursor: Cursor) -> Iterator[tuple[int, int, tuple[str, int, int, str]]]:
-    """A log's unused lines: first those not even parsed, last the one that may still be completed."""
+    """Unparsed lines first, one that may still be completed last."""
     for one in cursor.unused:
         for n, (offset, size) in enumerate(one.places):
             yield int(one.reason not in (TOO_LONG, FATAL, FATAL_WORDS)), n, (path, offset, size, one.reason)
@@ -228,7 +218,7 @@ _COARSE_MS = 2_000  # file system times are less exact than this
 
 
 class Finder:
-    """Fills the queue of one source. One task calls `watch`; `scan` returns when everything changed is queued."""
+    """Fills the queue of one source."""
 
     def __init__(
         self,
@@ -241,7 +231,7 @@ class Finder:
         times: Times | None,
         clock: Callable[[], float],
     ) -> None:
-        """`open_paths` are the logs with open descriptors, which can be read after they were deleted."""
+        """`open_paths` lists logs with open descriptors, readable after they were deleted."""
         self.named_roots = list(named_roots)
         self._suffixes = (*log_format.suffixes, *log_format.beside)
         self.watcher = Watcher(named_roots, suffix=self._suffixes, times=times)
@@ -267,7 +257,6 @@ class Finder:
         return {f"passed over: {reason}": number for reason, number in skipped.items() if number}
 
     def condition(self) -> tuple[State, str, str]:
-        """The state of the watcher for `status`: a word, a sentence, and what to do about it."""
         watch = self.watcher.watch
         if not self.has_scanned and watch.state in ("watching", "polling"):
             return "waiting", "starting: looking for what there is", ""
@@ -287,24 +276,23 @@ class Finder:
         return self._roots[path]
 
     async def watch(self, on_change: Callable[[], None]) -> None:
-        """Queues changed logs until cancelled; calls `on_change` whenever the queue may have grown."""
         last_state = ""
         while True:
             changes = await self.watcher.changes()
-            if (state := self.watcher.watch.state) != last_state:
-                last_state, detail = state, self.watcher.watch.detail
-                log.info("source.state", source=self._format.source, state=state, detail=detail)
             for path in map(self._format.log_of, changes.paths):
                 if self.root_of(path) is not None:
                     self._queue.add(path)
-            if changes.scan_all:
+            if changes.scan_all:  # a new state requests a scan
+                if (state := self.watcher.watch.state) != last_state:
+                    last_state, detail = state, self.watcher.watch.detail
+                    log.info("source.state", source=self._format.source, state=state, detail=detail)
                 await self.scan(changes.reason)
             on_change()
 
     async def scan(self, reason: str, *, from_start: bool = False) -> None:
-        """Looks at every file and queues what changed; with `from_start`, every log.
+        """Queues every log that changed; with `from_start`, all.
 
-        One scan at a time, since a second one would miss what the first has noticed and not queued yet.
+        One scan at a time: a second one would miss what the first has noticed and not queued yet.
         """
         async with self._scanning:
             if from_start:
@@ -317,7 +305,10 @@ class Finder:
         if not self.has_scanned:
             for path, fingerprint in self._positions.fingerprints():
                 self._scanner.know(path, fingerprint)
-        scan, open_paths = await anyio.to_thread.run_sync(self._look)
+        scan = await anyio.to_thread.run_sync(
+            lambda: self._scanner.scan([root.path for root in present(self.named_roots)])
+        )
+        open_paths = set(self._open_paths())
         await self._positions.drop_unused_of_deleted(self._scanner.has_seen)
         self.watcher.scanned(directories=scan.tally.directories, seconds=scan.seconds)
         logs = [entry for entry in scan.changed if entry.path.endswith(self._format.suffixes)]
@@ -347,10 +338,6 @@ class Finder:
                 self._queue.add(path)  # deleted: its last lines need not have caused an event
         log.debug("source.scanned", source=self._format.source, reason=reason, files=scan.files, unread=len(unread))
 
-    def _look(self) -> tuple[Scan, set[str]]:
-        scan = self._scanner.scan([root.path for root in present(self.named_roots)])
-        return scan, set(self._open_paths())
-
     def _note_skipped(self, unread: Sequence[FileEntry], scan: Scan) -> None:
         place_of = self._format.place_of
         self._others.difference_update(scan.gone)
@@ -362,7 +349,6 @@ class Finder:
         ]
 
     async def _with_changed_beside(self, changed: Sequence[FileEntry]) -> list[tuple[str, str]]:
-        """Logs, with their roots, that have a changed file beside them."""
         beside = [entry for entry in changed if entry.path.endswith(self._format.beside)]
         logs = [(self._format.log_of(entry.path), entry.root, entry.ctime_ns // 1_000_000) for entry in beside]
         if self.has_scanned or not logs:

@@ -1,8 +1,8 @@
 """Follows the logs of a source: picks a log, reads it, commits the result, and settles turns that are quiet.
 
-One task reads live logs, a little of each, settles and flushes. The other reads old and large logs, most of them in a
-child process. A live line never waits for the search index, and of old logs only for the commit in progress, which is
-small while there are live lines.
+One task reads live logs, settles and flushes. The other reads old and large logs, most of them in a child process. A
+live line never waits for the search index, and of old logs only for the commit in progress, which is small while there
+are live lines.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ from burnd.index.change import Change
 from burnd.index.keys import path_key
 from burnd.logfiles.backfill_process import BackfillProcess, ReadRequest, Task, unpack_piece
 from burnd.logfiles.finder import DueTail, Finder, Positions
-from burnd.logfiles.log_reader import LogFormat
-from burnd.logfiles.logs import Log, Logs, Piece, batch_of, is_done
+from burnd.logfiles.log_reader import Log, LogFormat, Logs, Piece, batch_of, is_done
 from burnd.logfiles.queue import Queue
 from burnd.logfiles.scanner import Refused
 from burnd.logfiles.tail import MAX_BYTES
@@ -32,7 +31,7 @@ from burnd.logfiles.watcher import Times
 from burnd.recording.child_process import ChildProcess, Failed, Gone, try_suspect
 from burnd.recording.crash_guard import CrashGuard, Item
 from burnd.recording.pipeline import Pipeline
-from burnd.recording.source import Backfill, Committer, State, Status
+from burnd.recording.source import Backfill, Committer, Status
 
 T = TypeVar("T")
 log = structlog.get_logger()
@@ -52,8 +51,6 @@ ALL_TAILS = 1 << 31
 
 
 class _OldRead(NamedTuple):
-    """A large or old log that is being read, here or in the child."""
-
     path: str
     root: str | None
     in_child: bool
@@ -118,7 +115,6 @@ class LogFollower:
         return self._finder.backfill
 
     async def run(self) -> None:
-        """Reads until cancelled."""
         await self.format.begin(self.pipeline)  # before records come
         self.pipeline.follow(self._on_record)
         try:
@@ -152,7 +148,11 @@ class LogFollower:
         return self._queue.is_behind
 
     def status(self) -> Status:
-        state, detail, remedy = self._condition()
+        state, detail, remedy = self._finder.condition()
+        if self._committer.blocked:
+            state, detail, remedy = "waiting", f"blocked: {self._committer.blocked}", self._committer.remedy
+        elif (failure := self._failure()) is not None:
+            state, detail, remedy = "degraded", failure, "see that it can be read; it is tried again"
         return Status(
             self.name,
             state,
@@ -169,16 +169,7 @@ class LogFollower:
             blocked=self._committer.blocked,
         )
 
-    def _condition(self) -> tuple[State, str, str]:
-        """The state for `status`: a word, a sentence, and what to do about it."""
-        if self._committer.blocked:
-            return "waiting", f"blocked: {self._committer.blocked}", self._committer.remedy
-        if (failure := self._failure()) is not None:
-            return "degraded", failure, "see that it can be read; it is tried again"
-        return self._finder.condition()
-
     def _failure(self) -> str | None:
-        """The first unreadable log with the reason, and the number of others."""
         failures = self._queue.failures
         if not failures:
             return None
@@ -188,13 +179,12 @@ class LogFollower:
 
     def _ring(self) -> None:
         self._bell.set()
-        if self._queue.has_old:
+        if self._queue.large or self._queue.old:
             self._old_bell.set()
 
     # Live logs
 
     async def _follow_live(self) -> None:
-        """Reads live logs, settles, answers flushes, and sleeps when there is nothing to do."""
         while True:
             self._bell = anyio.Event()
             await self._read_live()
@@ -214,7 +204,6 @@ class LogFollower:
             await self._rest()
 
     async def _read_live(self) -> None:
-        """Reads and records live logs for a tenth of a second; settles what is due."""
         pieces: list[Piece] = []
         size, start = 0, self._clock()
         while size < BATCH_BYTES and self._clock() - start < LIVE_BATCH_S:
@@ -237,7 +226,6 @@ class LogFollower:
             await self._settle_quiet()
 
     def _belongs_in_child(self, path: str) -> bool:
-        """Whether a log is suspect, or in the middle of a very long line."""
         return self.guard.is_suspect(path_key(path)) or self._positions.passed(path) >= LONG_LINE_BYTES
 
     async def _rest(self) -> None:
@@ -257,7 +245,6 @@ class LogFollower:
             await self._bell.wait()
 
     def _on_record(self, _change: Change) -> None:
-        """Wakes the live task if a change made the format look for news."""
         if not self._waits_for_news and self.format.news_every() is not None:
             self._bell.set()
 
@@ -267,7 +254,6 @@ class LogFollower:
                 await self._committer.commit(batch)
 
     async def _answer_flushes(self) -> None:
-        """Reads everything that a scan finds now, and settles what the flushes request."""
         flushes, self._flushes = self._flushes, []
         await self._finder.scan("flush")
         self._queue.retry_failed()
@@ -307,7 +293,7 @@ class LogFollower:
         return bool(sessions)
 
     async def _retry_skipped(self) -> bool:
-        """Queues logs with skipped lines again, after a day or an upgrade; returns whether there are any."""
+        """Queues logs with skipped lines again, after a day or an upgrade."""
         if not (paths := self.guard.due(self.pipeline.now())):
             return False
         for path in paths:
@@ -336,9 +322,7 @@ class LogFollower:
     # Large and old logs
 
     async def _follow_old(self) -> None:
-        """Reads large and old logs; one batch is committed while the next two are read, so that the child never waits
-        for a slow commit.
-        """
+        """Commits one batch while the next two are read, so that the child never waits for a slow commit."""
         to_commit, batches = anyio.create_memory_object_stream[list[Piece]](1)
         async with to_commit, batches, anyio.create_task_group() as tasks:
             tasks.start_soon(self._commit_old, batches)
@@ -369,7 +353,7 @@ class LogFollower:
 
     @property
     def _old_batch_bytes(self) -> int:
-        """Live lines wait for the commit in progress, so batches of old logs are small while there are any."""
+        """Live lines wait for the commit in progress, so it is small while there are any."""
         return SMALL_BATCH_BYTES if self._clock() - self._live_at < LIVE_FOR_S else BATCH_BYTES
 
     async def _let_search_catch_up(self) -> None:
@@ -388,7 +372,6 @@ class LogFollower:
             tasks.cancel_scope.cancel()
 
     async def _gather_old(self) -> list[Piece]:
-        """Reads large and old logs for a batch. The child has the next log already, so that it never waits."""
         pieces: list[Piece] = []
         size, start = 0, self._clock()
         while size < BATCH_BYTES and self._clock() - start < OLD_BATCH_S:
@@ -432,7 +415,6 @@ class LogFollower:
         return _OldRead(path, root, in_child=True)
 
     async def _read_in_child(self, path: str, root: str) -> Piece | None:
-        """The child's answer; reads the log here if the child has ended or failed."""
         assert self._child is not None  # noqa: S101 - it was sent a request
         try:
             return await self._with_child(self._child, self._child.receive_piece)
@@ -455,14 +437,11 @@ class LogFollower:
     async def _guarded(
         self, path: str, root: str | None, read: Callable[[str, str], Awaitable[Piece | None]]
     ) -> Piece | None:
-        """Reads a log that was taken. If that fails, it is counted or tried again, and no other is affected."""
+        """Reads a log that was taken. A failure affects no other log; it is counted or retried."""
         try:
             piece = await read(path, root) if root is not None else None
         except FileNotFoundError:
-            if root is not None:
-                await self._keep_open_turns(path, root)
-            self._queue.done(path, more=False)
-            return None
+            failure = None  # deleted; open turns still settle
         except Refused as refused:
             self.counts[refused.reason] += 1
             failure = None
@@ -484,7 +463,6 @@ class LogFollower:
         return None
 
     async def _read_here(self, path: str, root: str) -> Piece | None:
-        """Reads in a worker thread, or a suspect log in a trial child; None if it is not a log."""
         if self.guard.is_suspect(path_key(path)):
             return await self._try_suspect(path, root, "read")
         open_log = await self._log(path, root)
@@ -496,13 +474,17 @@ class LogFollower:
         return self.logs.get(path) or self.logs.open(path, root, await self._positions.saved(path))
 
     async def _try_suspect(self, path: str, root: str, task: Task) -> Piece | None:
-        """Runs a task on a suspect log in a child that acknowledges each line. Raises OSError to try it again."""
+        """Reads in a child that acknowledges each line. Raises OSError to try again."""
         key = path_key(path)
         self.logs.forget(path)  # the child starts from the state in the index
         saved, now_ms = await self._positions.saved(path), self.pipeline.now()
         trial = self._trial = self._trial or self._new_child(is_trial=True)
         request = ReadRequest(path, root, saved, MAX_BYTES, self._clock(), now_ms, task)
-        attempt = partial(try_suspect, self.guard, trial, key, request, now_ms, self._log_crash)
+
+        def log_crash(item: Item, count: int) -> None:
+            log.error("source.reader_crashed", source=self.name, item=item, count=count)
+
+        attempt = partial(try_suspect, self.guard, trial, key, request, now_ms, log_crash)
         try:
             piece = unpack_piece(await self._with_child(trial, attempt))
         except FileNotFoundError:
@@ -511,9 +493,6 @@ class LogFollower:
         if piece is None or is_done(piece):
             self.guard.clear(key)
         return piece
-
-    def _log_crash(self, item: Item, count: int) -> None:
-        log.error("source.reader_crashed", source=self.name, item=item, count=count)
 
     async def _load(self, path: str, root: str, changed_at: float | None = None) -> None:
         """Loads the reader of a log with open turns, so that they settle even if the log never grows."""
@@ -524,22 +503,13 @@ class LogFollower:
             )
 
     async def _reload(self, path: str, root: str) -> None:
-        """Returns to the stored state of a log that could not be read."""
+        """Returns to the stored state of a log that could not be read, so that its open turns settle."""
         before = self.logs.get(path)
         self.logs.forget(path)
         if await self._positions.is_open(path):
             await self._load(path, root, before.changed_at if before is not None else None)
 
-    async def _keep_open_turns(self, path: str, root: str) -> None:
-        """Keeps the open turns of a deleted log so that they settle."""
-        open_log = self.logs.get(path)
-        has_open_turns = open_log is not None and bool(open_log.waiting_sessions)
-        self.logs.forget(path)
-        if has_open_turns:
-            await self._load(path, root)
-
     async def _commit(self, pieces: list[Piece]) -> None:
-        """Makes pieces durable and ends the work on their logs; waits while the disk is full."""
         await self._record(pieces)
         for piece in pieces:
             self._finder.note_read(piece.path, piece.consumed)
@@ -599,7 +569,7 @@ class LogFollower:
             await self._take_tails(TAILS_AT_ONCE)
 
     async def _settle_sessions(self, session_ids: Collection[str | None]) -> None:
-        """Settles what is open in these sessions; None means all."""
+        """None means all sessions."""
         waiting = {
             open_log: open_log.waiting_sessions for open_log in self.logs if open_log.path not in self._queue.busy
         }
@@ -617,7 +587,8 @@ class LogFollower:
             quiet = {path: open_log for path, open_log in some.items() if self._queue.take_quiet(path)}
             suspects = {path: open_log for path, open_log in quiet.items() if self.guard.is_suspect(path_key(path))}
             here = [open_log for path, open_log in quiet.items() if path not in suspects]
-            pieces = await self._in_thread(partial(self._settle_here, here, answered_only=answered_only))
+            settle = partial(self.logs.settle, seen_ms=self.pipeline.now(), answered_only=answered_only)
+            pieces = await self._in_thread(partial(list, map(settle, here)))
             for path, open_log in suspects.items():
                 try:
                     pieces.append(await self._try_suspect(path, open_log.root, task))
@@ -625,12 +596,7 @@ class LogFollower:
                     await self._load(path, open_log.root)  # it is tried again
             await self._record_quiet([piece for piece in pieces if piece is not None], list(quiet))
 
-    def _settle_here(self, logs: Sequence[Log], *, answered_only: bool) -> list[Piece | None]:
-        now_ms = self.pipeline.now()
-        return [self.logs.settle(open_log, now_ms, answered_only=answered_only) for open_log in logs]
-
     async def _take_tails(self, most: int) -> None:
-        """Tries last lines that have waited long enough for a newline, a few at a time."""
         due = self._positions.due_tails(most)
         for begin in range(0, len(due), TAILS_AT_ONCE):
             some = [one for one in due[begin : begin + TAILS_AT_ONCE] if self._queue.take_quiet(one.path)]
@@ -658,7 +624,6 @@ class LogFollower:
         return piece
 
     async def _record_quiet(self, pieces: list[Piece], paths: list[str]) -> None:
-        """Records what was settled, and ends the work on these logs."""
         if pieces:
             await self._record(pieces)
         for path in paths:
@@ -682,22 +647,22 @@ class LogFollower:
             raise
 
     async def _close_child(self) -> None:
-        """Ends the child when nothing is left to read."""
         child, self._child = self._child, None
-        await self._close(child)
+        await _close(child)
 
     async def _close_trial(self) -> None:
         trial, self._trial = self._trial, None
-        await self._close(trial)
-
-    async def _close(self, child: BackfillProcess | None) -> None:
-        if child is not None:
-            with anyio.CancelScope(shield=True):  # else a cancelled task would leave the process running
-                await anyio.to_thread.run_sync(child.close)
+        await _close(trial)
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
-        """Runs blocking work, one piece at a time. Raises IndexDamaged if a reader cannot look up recorded turns."""
+        """Raises IndexDamaged if a reader cannot look up recorded turns."""
         try:
             return await anyio.to_thread.run_sync(work, limiter=self._reading)
         except sqlite3.Error as error:
             raise self.pipeline.index.failed(error) from error
+
+
+async def _close(child: BackfillProcess | None) -> None:
+    if child is not None:
+        with anyio.CancelScope(shield=True):  # else a cancelled task would leave the process running
+            await anyio.to_thread.run_sync(child.close)

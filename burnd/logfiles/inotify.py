@@ -1,7 +1,4 @@
-"""Adapter for what watchdog hides on Linux: lost events, refused watches, the number of watched folders.
-
-Written against watchdog 7.1; each override of a private method gives its reason.
-"""
+"""Adapter for what watchdog 7.1 hides on Linux: lost events, refused watches, the number of watched folders."""
 
 from __future__ import annotations
 
@@ -36,7 +33,7 @@ _LIMITS = {
 
 
 def observe_with_inotify(roots: Sequence[str], inbox: Inbox, suffix: Suffix) -> Watched:
-    """Raises Unwatchable when inotify refuses, FileNotFoundError when a root has just gone."""
+    """Raises Unwatchable, or FileNotFoundError if a root has just gone."""
     _check_descriptors()
     try:
         channel = Channel(inbox)
@@ -51,7 +48,7 @@ def observe_with_inotify(roots: Sequence[str], inbox: Inbox, suffix: Suffix) -> 
 def _check_descriptors() -> None:
     """Raises Unwatchable if there are too few for an instance.
 
-    inotify gives the same error for lack of instances, and watchdog leaks a descriptor of an incomplete instance.
+    inotify reports the same error for a lack of instances, and watchdog leaks a descriptor of an incomplete instance.
     """
     spare: list[int] = []
     try:
@@ -85,8 +82,6 @@ class _Inotify(Watched):
 
 
 class Channel(InotifyFD):
-    """watchdog's reader of one inotify instance, which also reports overflows and refused watches."""
-
     def __init__(self, inbox: Inbox) -> None:
         super().__init__()
         self._inbox = inbox
@@ -134,7 +129,7 @@ class Channel(InotifyFD):
 
 
 def explain(error: OSError, read: Callable[[str], int | None] | None = None) -> Unwatchable:
-    """The limit that was reached, its value, and what to raise, for `status`."""
+    """The limit that was reached, its value, and what to raise."""
     limit = _LIMITS.get(error.errno or 0)
     if limit is None:
         return Unwatchable(f"inotify does not work here ({os.strerror(error.errno or 0)})")

@@ -30,7 +30,7 @@ class Queue:
     """Live logs in order of change; large ones, with more than one read takes; old ones.
 
     One task reads live logs, another large and old ones, so that neither kind waits for the other. A log is in work
-    from `take...` to `done`, `release`, `defer` or `failed`; changes meanwhile are remembered.
+    from `take...` to `done`, `release`, `defer` or `failed`.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -45,7 +45,7 @@ class Queue:
         self._unread: set[str] = set()  # logs with old lines, or with more new ones than one read takes
 
     def __len__(self) -> int:
-        """The number of logs that wait or are in work, without those that wait for a retry."""
+        """Counts logs that wait or are in work, without those that wait for a retry."""
         return len(self.live) + len(self.large) + len(self.old) + len(self.busy)
 
     @property
@@ -54,12 +54,10 @@ class Queue:
 
     @property
     def has_only_live(self) -> bool:
-        """Whether no log is in work and no large or old one waits."""
         return not (self.busy or self.has_old)
 
     @property
     def is_flushing(self) -> bool:
-        """Whether a log that waited at `begin_flush` was not read to its end since."""
         return bool(self._flushing)
 
     @property
@@ -76,7 +74,6 @@ class Queue:
         return 0.0 if since is None else max(0.0, self._clock() - since)
 
     def add(self, path: str) -> None:
-        """Adds a changed log; one that failed still waits for its retry."""
         if path in self.busy:
             self.busy[path].again = True
         elif path not in self._failures:
@@ -99,8 +96,7 @@ class Queue:
         self._flushing |= {path: 1 + work.again for path, work in self.busy.items()}
 
     def take(self) -> str | None:
-        now = self._clock()
-        while (at := self.due()) is not None and at <= now:
+        while self._retries and (at := self.due()) is not None and at <= self._clock():
             _, path = heapq.heappop(self._retries)
             if path not in self.busy:
                 self.live.setdefault(path, at)
@@ -112,7 +108,7 @@ class Queue:
         return path
 
     def take_old(self) -> str | None:
-        """The next large or old log: large ones in turn, old ones newest first and each to its end."""
+        """Large logs in turn, then old ones, newest first and each to its end."""
         if self.large:
             path = next(iter(self.large))
             del self.large[path]
@@ -137,7 +133,6 @@ class Queue:
         return work is not None and work.age is not None and not work.again
 
     def done(self, path: str, *, more: bool) -> None:
-        """Ends the work on a log that was read; `more` if there is more to read at once."""
         work = self.busy.pop(path)
         self._failures.pop(path, None)
         if path in self._flushing:
@@ -165,7 +160,6 @@ class Queue:
         self.large[path] = None
 
     def failed(self, path: str, reason: str) -> None:
-        """Ends the work on an unreadable log, to be retried with doubling delays."""
         del self.busy[path]
         self._flushing.pop(path, None)
         self._unread.discard(path)
@@ -183,7 +177,6 @@ class Queue:
             self.live.setdefault(path, self._clock())
 
     def forget(self, path: str) -> None:
-        """Drops a deleted log; a task that is reading it continues."""
         for waiting in (self.live, self.large, self.old):
             waiting.pop(path, None)
         if path not in self.busy:

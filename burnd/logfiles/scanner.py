@@ -30,7 +30,7 @@ _WINDING = re.compile(r"//|/\.\.?(/|$)")
 
 
 class Root(msgspec.Struct, frozen=True, gc=False):
-    """A configured folder that exists: its configured name, its real path, and its device and inode."""
+    """A configured folder that exists; `identity` is its device and inode."""
 
     name: str
     path: str
@@ -63,17 +63,15 @@ class Refused(Exception):
 
 
 def below(path: str, root: str) -> str:
-    """A path relative to its root; the common case needs no normalising."""
     if path.startswith(root + os.sep) and not _WINDING.search(path, len(root)):
         return path[len(root) + 1 :]
     return os.path.relpath(path, root)
 
 
 def open_regular(path: str, *, root: str | None = None) -> int:
-    """Opens a regular file of ours read-only.
+    """Opens a regular file of this user read-only; below `root` no folder may be a link.
 
-    With `root`, no folder between it and the file may be a link. Raises Refused, or OSError if the file is missing or
-    unreadable now.
+    Raises Refused, or OSError if the file is missing or unreadable now.
     """
     if root is None:
         return _open_in(None, path, path)
@@ -103,9 +101,8 @@ def small_file(path: str, root: str, largest: int) -> bytes | None:
 
 @contextlib.contextmanager
 def lines_of(path: str, root: str, first: int = 0) -> Iterator[Callable[[int, int], bytes]]:
-    """A function that reads bytes of a log again by offset and size, none if they are gone or before offset `first`.
-
-    It opens the log when called.
+    """A function that reads bytes of a log by offset and size; empty if they are gone or before `first`. Opens the log
+    when called.
     """
     fds: list[int] = []
 
@@ -152,7 +149,6 @@ def _check(path: str, status: os.stat_result) -> None:
 
 
 def _objection(status: os.stat_result, owner: int) -> Refusal | None:
-    """Why a file with this lstat must not be read, or None."""
     mode = status.st_mode
     if not stat.S_ISREG(mode):
         return "symlink" if stat.S_ISLNK(mode) else "not a regular file"
@@ -160,7 +156,6 @@ def _objection(status: os.stat_result, owner: int) -> Refusal | None:
 
 
 def _open_folder_of(path: str, root: str) -> tuple[int, str]:
-    """Opens the folder of `path`, reached from `root` without links; returns it and the file's name."""
     *folders, name = below(path, root).split(os.sep)
     if name in ("", os.curdir, os.pardir) or os.pardir in folders:
         raise Refused(path, "outside its root")
@@ -180,8 +175,6 @@ def _open_folder_of(path: str, root: str) -> tuple[int, str]:
 
 
 class FileEntry(msgspec.Struct, frozen=True, gc=False):
-    """A readable file, as a scan saw it."""
-
     path: str
     root: str
     dev: int
@@ -226,7 +219,7 @@ class Scan(msgspec.Struct, frozen=True):
 class Scanner:
     """Reports every file below the roots whose fingerprint differs from last time.
 
-    Any difference counts, such as a chmod: it only causes a second look, and the cursor decides what is read.
+    Any difference counts, such as a chmod: the cursor decides what is read.
     """
 
     def __init__(self, *, suffix: Suffix = SUFFIX) -> None:
@@ -263,7 +256,7 @@ class Scanner:
     def _changed_in(
         self, folder: str, entries: Iterable[os.DirEntry[str]], root: str, tally: WalkTally
     ) -> Iterator[FileEntry]:
-        """The files of a folder that differ. An unchanged one costs one stat."""
+        """An unchanged file costs one stat."""
         fingerprints = self._seen.setdefault(folder, {})
         owner = os.geteuid()
         for entry in entries:
@@ -290,7 +283,6 @@ class Scanner:
 
 
 def walk(root: str, *, suffix: Suffix = SUFFIX, tally: WalkTally | None = None) -> Iterator[FileEntry]:
-    """Every readable file below `root` with this suffix."""
     tally = WalkTally() if tally is None else tally
     owner = os.geteuid()
     for folder, entries in _sweep(root, suffix, tally):
@@ -304,9 +296,9 @@ _Entries = list[os.DirEntry[str]]
 
 
 def _sweep(root: str, suffix: Suffix, tally: WalkTally) -> Iterator[tuple[str, _Entries]]:
-    """Yields each folder with its non-folder entries that end in `suffix`.
+    """Yields each folder with its files that end in `suffix`.
 
-    Entries are valid until the next folder: it stays open until then, so that the kernel need not resolve each path.
+    Entries are valid until the next folder: it stays open so that the kernel need not resolve each path.
     """
     folders = [(root, 0)]
     while folders:

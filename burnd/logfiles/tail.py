@@ -1,7 +1,6 @@
-"""Reads growing files: whole lines exactly as on disk, from where the last read stopped.
+"""Reads the whole lines of growing files, exactly as on disk, from where the last read stopped.
 
-A cursor has the position and hashes that identify the file, never a path nor content. Descriptors of recently changed
-files are cached, so that the end of a deleted or replaced file can still be read. Used in worker threads.
+A cursor has the position and hashes that identify the file, never a path nor content.
 """
 
 from __future__ import annotations
@@ -13,12 +12,11 @@ import re
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Literal
 
 import msgspec
 
-from burnd.logfiles.log_reader import CUT
 from burnd.logfiles.scanner import fingerprint, open_regular
 
 MAX_BYTES = 4 << 20
@@ -54,32 +52,9 @@ class Unused(msgspec.Struct, frozen=True, gc=False, array_like=True):
     places: tuple[tuple[int, int], ...]
 
 
-class UnusedLines:
-    """Collects the unused lines of one log by reason, without their text."""
-
-    def __init__(self, before: Iterable[Unused] = ()) -> None:
-        self.skipped: list[tuple[str, int, int]] = []  # unparsed in this read: (reason, offset, size)
-        self.by_reason = {one.reason: one for one in before}
-
-    def skip(self, reason: str, offset: int, size: int) -> None:
-        self.skipped.append((reason, offset, size))
-        self._add(reason, offset, size)
-
-    def reject(self, reason: str, offset: int, size: int) -> None:
-        """Adds a line that a reader could not use, or only in part."""
-        self._add(reason if reason in CUT.values() else f"rejected {reason}", offset, size)
-
-    def _add(self, reason: str, offset: int, size: int) -> None:
-        before = self.by_reason.get(reason) or Unused(reason, 0, ())
-        places = (*before.places, (offset, size))[:PLACES_KEPT]
-        self.by_reason[reason] = Unused(reason, before.count + 1, places)
-
-
 class Cursor(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """A position in one file.
-
-    Lines before `offset` are consumed. The `passed` bytes after it have no newline yet and are read again when it is
-    there. Anchor and head cover everything before `position`.
+    """Lines before `offset` are consumed; the `passed` bytes after it have no newline yet and are read again when it is
+    there. Anchor and head are hashes of bytes before `position`.
     """
 
     dev: int
@@ -103,12 +78,11 @@ class Cursor(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
     @property
     def has_untried_tail(self) -> bool:
-        """Whether the file ended with bytes without a newline that were not tried as a line yet."""
         return self.passed > 0 and self.position == self.size and not self.unfinished
 
     @property
     def fingerprint(self) -> int | None:
-        """The fingerprint while the file need not be opened; None if it was not read to its end."""
+        """None if the file was not read to its end."""
         return fingerprint(self.dev, self.ino, self.size, self.ctime_ns) if self.position == self.size else None
 
 
@@ -158,10 +132,19 @@ def read_open(fd: int, cursor: Cursor | None, *, max_bytes: int = MAX_BYTES, max
         unread = min(max_bytes, max(0, stat.st_size - cursor.position))
         both = _pread(fd, anchor_size + unread, cursor.position - anchor_size)
         anchor, data = both[:anchor_size], both[anchor_size:]
-        rewound = _misfit(cursor, stat, head, anchor)
-        chunk = _split(fd, stat, cursor, head, anchor, data, max_line) if rewound is None else None
-        if chunk is not None:
-            return chunk
+        # Another device number alone is no reason: some file systems get a new one at every mount.
+        if stat.st_ino != cursor.ino:
+            rewound = "replaced"
+        elif stat.st_size < cursor.head_size:
+            rewound = "truncated"
+        elif _digest(head) != cursor.head:
+            rewound = "rewritten"
+        elif stat.st_size < cursor.position:
+            rewound = "truncated"
+        elif _digest(anchor) == cursor.anchor:
+            chunk = _split(fd, stat, cursor, head, anchor, data, max_line)
+            if chunk is not None:
+                return chunk
         rewound = rewound or "changed"
     data = _pread(fd, min(max_bytes, stat.st_size), 0)
     chunk = _split(fd, stat, Cursor(stat.st_dev, stat.st_ino), b"", b"", data, max_line)
@@ -170,7 +153,7 @@ def read_open(fd: int, cursor: Cursor | None, *, max_bytes: int = MAX_BYTES, max
 
 
 def last_line(fd: int, cursor: Cursor, *, max_line: int = MAX_LINE) -> LastLine | None:
-    """The bytes after the last newline, once everything before them was read; None if there are none.
+    """The bytes after the last newline, if all before them was read.
 
     If used, they are consumed: only bytes between them and their later newline are a separate line.
     """
@@ -254,28 +237,12 @@ def _split(
     return Chunk(lines=lines, cursor=after, size=stat.st_size, more=more, skipped=skipped)
 
 
-def _misfit(cursor: Cursor, stat: os.stat_result, head: bytes, anchor: bytes) -> Misfit | None:
-    """Why reading may not continue from `cursor`, or None; `head` and `anchor` are bytes of the file now.
-
-    A different device number alone is no reason: some file systems get another at every mount.
-    """
-    if stat.st_ino != cursor.ino:
-        return "replaced"
-    if stat.st_size < cursor.head_size:
-        return "truncated"
-    if _digest(head) != cursor.head:
-        return "rewritten"
-    if stat.st_size < cursor.position:
-        return "truncated"
-    return None if _digest(anchor) == cursor.anchor else "changed"
-
-
 def _digest(data: bytes) -> bytes:
     return hashlib.blake2b(data, digest_size=16).digest()
 
 
 def _pread(fd: int, size: int, offset: int) -> bytes:
-    """Up to `size` bytes, fewer only at the end of the file, unlike `pread`."""
+    """Fewer bytes than `size` only at the end of the file, unlike `os.pread`."""
     data = os.pread(fd, size, offset)
     if len(data) == size or not data:
         return data
@@ -294,11 +261,11 @@ class _OpenFile(msgspec.Struct):
 
 
 class OpenFiles:
-    """Reads files by path, and caches the descriptors of at most `limit` recently changed files.
+    """Reads files by path, and caches the descriptors of recently changed ones, so that a deleted file is read to its
+    end.
 
-    Thread-safe: a worker thread reads while the event loop expires and releases. An entry is out of the cache while it
-    is read, so no other thread can close it; the lock is never taken during I/O. `clock` is monotonic; `wall` time is
-    compared with modification times, only to decide what is worth caching.
+    A worker thread reads while the event loop expires and releases: an entry is out of the cache while it is read, and
+    the lock is never taken during I/O. `wall` time only decides what is worth caching.
     """
 
     def __init__(
@@ -359,7 +326,6 @@ class OpenFiles:
         return chunk
 
     def last_line(self, path: str, cursor: Cursor, *, root: str | None = None) -> LastLine | None:
-        """The bytes after the last newline of a quiet file that was read to its end."""
         entry = self._take(path)
         fd = open_regular(path, root=root) if entry is None else entry.fd
         try:

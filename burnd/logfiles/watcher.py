@@ -1,7 +1,6 @@
 """Turns watchdog's events into a set of changed paths, and decides when to trust them, poll or scan.
 
-Events are hints. The caller scans whenever `Changes.scan_all` is set: at the start, after lost events, when roots or
-the watch changed, after sleep, and on a timer. `inotify` adds what watchdog hides on Linux.
+Events are hints: the caller scans whenever `Changes.scan_all` is set.
 """
 
 from __future__ import annotations
@@ -82,7 +81,7 @@ def boot_clock() -> float:
 
 
 class Drained(msgspec.Struct):
-    """The events since the last drain. With a cause, more changed than the paths show: scan everything."""
+    """The events since the last drain; a cause requests a scan."""
 
     paths: set[str] = set()
     folders: set[str] = set()
@@ -103,10 +102,9 @@ class Inbox:
         self._has_woken = False
 
     def put(self, path: str = "", *, folder: str = "", cause: str | None = None) -> None:
-        """Adds an event of a changed file, or of a new folder, which may have files without events.
+        """Adds a changed file, a new folder, which may have files without events, or a cause to scan.
 
-        With a cause it requests a scan. An event without path and folder concerns another file and is counted: after
-        very many, events of ours may be lost.
+        An event of neither is counted: after very many, events of logs may be lost.
         """
         with self._lock:
             drained = self._drained
@@ -141,10 +139,7 @@ class Inbox:
 
 
 class Unwatchable(Exception):
-    """Raised when watching cannot work for now; the text is the reason, `remedy` what to do.
-
-    If it `passes`, it is retried soon.
-    """
+    """Raised when watching cannot work for now; retried soon if it `passes`."""
 
     def __init__(self, reason: str, remedy: str = "", *, passes: bool = False) -> None:
         super().__init__(reason)
@@ -178,8 +173,6 @@ def observe(roots: Sequence[str], inbox: Inbox, suffix: Suffix) -> Observation:
 
 
 class Watched:
-    """One observer with one recursive watch per root."""
-
     def __init__(self, observer: BaseObserver, roots: Sequence[str], inbox: Inbox, suffix: Suffix) -> None:
         self._observer = observer
         handler = EventHandler(inbox, suffix, roots)
@@ -232,8 +225,7 @@ class EventHandler(FileSystemEventHandler):
 class Watch:
     """Watches roots that come and go: starts an observer, notices when it fails, and polls instead.
 
-    `check`, `compare` and `stop` block and are called in a worker thread, one at a time. `check` does what is due, and
-    sets `news` if a scan is needed.
+    `check`, `compare` and `stop` block and are called in a worker thread, one at a time. `news` requests a scan.
     """
 
     def __init__(
@@ -285,12 +277,12 @@ class Watch:
         return self._given_up.remedy if self._given_up is not None else ""
 
     def add_roots(self, named: Sequence[str]) -> None:
-        """Adds roots for the next check. Safe while another call runs in its thread."""
+        """Safe while another call runs in its thread."""
         self._named = [*self._named, *named]
         self.due["roots"] = float("-inf")
 
     def check(self, now: float, cause: str | None = None) -> None:
-        """Checks the watch; with `cause`, an alarm that it raised, everything at once."""
+        """Checks what is due; with `cause`, an alarm that the watch raised, everything."""
         self.news = self._check(now, cause) or self.news
 
     def _check(self, now: float, cause: str | None) -> str | None:
@@ -383,7 +375,7 @@ class Watch:
 
 
 class Watcher:
-    """Waits for changes below the named roots, which need not exist. An async context manager.
+    """Waits for changes below the named roots, which need not exist.
 
     One task calls `changes` in a loop, and `scanned` after every scan made for `scan_all`.
     """
@@ -431,12 +423,21 @@ class Watcher:
 
     def add_roots(self, named: Sequence[str]) -> None:
         self.watch.add_roots(named)
-        self._ring()
+        self._bell.set()
 
     async def changes(self) -> Changes:
-        """The changes since the last call; waits for one or until a scan is due."""
         while True:
-            await self._rest()
+            now = self._clock()
+            planned = max(now, min(self._scan_at, *self.watch.due.values()))
+            has_slept = now - self._expected > self._times.jump
+            with anyio.move_on_after(0 if has_slept else planned - now):
+                await self._bell.wait()
+                # A writer's flush is several events: wait for the rest, for one wake-up.
+                await anyio.sleep(self._times.window)
+            self._bell = anyio.Event()
+            self._expected = self._clock()
+            if has_slept or self._expected - planned > self._times.jump:
+                self._request_scan("the machine slept")
             drained = self._inbox.drain()
             try:
                 changes = await self._gather(drained)
@@ -447,26 +448,10 @@ class Watcher:
                 return changes
 
     def scanned(self, *, directories: int, seconds: float) -> None:
-        """Takes the result of a scan: what watchdog missed, and how often polling may scan."""
         self._scan_took = seconds
         self.watch.compare(directories)
         if self.watch.state == "polling":
             self._scan_at = max(self._scan_at, self._clock() + self._interval())
-
-    async def _rest(self) -> None:
-        """Sleeps until an event, or a check or scan is due; requests a scan if the machine slept."""
-        now = self._clock()
-        if now - self._expected > self._times.jump:
-            self._request_scan("the machine slept")
-        planned = max(now, min(self._scan_at, *self.watch.due.values()))
-        with anyio.move_on_after(planned - now):
-            await self._bell.wait()
-            # A writer's flush is several events: wait for the rest, for one wake-up.
-            await anyio.sleep(self._times.window)
-        self._bell = anyio.Event()
-        self._expected = self._clock()
-        if self._expected - planned > self._times.jump:
-            self._request_scan("the machine slept")
 
     def _request_scan(self, reason: str, *, at_once: bool = False) -> None:
         now = self._clock()
@@ -512,10 +497,7 @@ class Watcher:
     def _wake(self) -> None:
         # Called from watchdog's threads, perhaps after the loop is closed.
         with contextlib.suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._ring)
-
-    def _ring(self) -> None:
-        self._bell.set()
+            self._loop.call_soon_threadsafe(self._bell.set)
 
 
 def _list_files(folders: Iterable[str], suffix: Suffix) -> set[str]:

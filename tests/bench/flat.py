@@ -16,8 +16,8 @@ import anyio
 from burnd.harness.claude_code.source import ClaudeLogs
 from burnd.ledger.content_modes import ContentModes
 from burnd.ledger.files import prepare_home
-from burnd.logfiles.logs import Log as OpenLog
-from burnd.logfiles.logs import Logs, batch_of
+from burnd.logfiles.log_reader import Log as OpenLog
+from burnd.logfiles.log_reader import Logs, batch_of
 from burnd.paths import Home
 from burnd.recording.crash_guard import Acknowledger
 from burnd.recording.pipeline import Pipeline, open_pipeline

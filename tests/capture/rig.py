@@ -13,8 +13,7 @@ from burnd.harness.codex.source import CodexLogs
 from burnd.index.keys import path_key
 from burnd.ledger.content_modes import ContentModes
 from burnd.ledger.files import HomeLock, prepare_home
-from burnd.logfiles.log_reader import LogFormat
-from burnd.logfiles.logs import Log, Logs, Piece, batch_of
+from burnd.logfiles.log_reader import Log, LogFormat, Logs, Piece, batch_of
 from burnd.paths import Home
 from burnd.recording.candidate import Batch
 from burnd.recording.crash_guard import Acknowledger

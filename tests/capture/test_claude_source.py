@@ -17,7 +17,7 @@ from burnd.errors import NoSpace
 from burnd.harness.claude_code.source import ClaudeLogs
 from burnd.logfiles import follower
 from burnd.logfiles.finder import Positions
-from burnd.logfiles.logs import Log, Logs
+from burnd.logfiles.log_reader import Log, Logs
 from burnd.logfiles.tail import Chunk, OpenFiles
 from burnd.logfiles.watcher import Watch
 from burnd.recording import source as recording_source

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from burnd.logfiles import follower, logs, tail
+from burnd.logfiles import follower, log_reader, tail
 from burnd.logfiles.watcher import Times
 from burnd.recording.pipeline import Pipeline
 from burnd.records import Turn
@@ -183,7 +183,7 @@ async def test_the_last_lines_of_old_logs_are_taken_at_once(
     monkeypatch.setattr(follower, "TAILS_AT_ONCE", 2)
     for n in range(5):
         _without_newline(tmp_path / "projects" / "-home-dev-app" / f"tailed{n}.jsonl", f"m-tail{n}")
-    async with watching(_by_the_clock(opened, ahead_ms=logs.OLD_MS + 1000), tmp_path / "projects") as watched:
+    async with watching(_by_the_clock(opened, ahead_ms=log_reader.OLD_MS + 1000), tmp_path / "projects") as watched:
         await watched.source.flush()
         assert {name: turn.usage.output for name, turn in watched.ledger().items()} == {
             f"m-tail{n}": 5 for n in range(5)

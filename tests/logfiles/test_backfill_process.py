@@ -15,7 +15,7 @@ import pytest
 from burnd.harness.claude_code.source import ClaudeLogs
 from burnd.logfiles import follower
 from burnd.logfiles.backfill_process import BackfillProcess, ReadRequest
-from burnd.logfiles.logs import Piece
+from burnd.logfiles.log_reader import Piece
 from burnd.logfiles.scanner import Refused
 from burnd.recording import child_process
 from tests.capture.claude_folder import SESSION, Watched, has_turn, watching

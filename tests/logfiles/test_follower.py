@@ -12,7 +12,7 @@ import pytest
 from burnd.index.change import Change
 from burnd.logfiles import follower
 from burnd.logfiles.backfill_process import BackfillProcess
-from burnd.logfiles.logs import Piece
+from burnd.logfiles.log_reader import Piece
 from burnd.recording.candidate import Batch
 from burnd.records import Session
 from tests.capture.claude_folder import SESSION, Watched, has_turn, until, watching

@@ -27,7 +27,7 @@ from burnd.harness.tool_calls import short_hash
 from burnd.index.change import CursorChange
 from burnd.index.keys import decompressed, path_key, path_of
 from burnd.index.store import IndexStore
-from burnd.logfiles.logs import Piece
+from burnd.logfiles.log_reader import Piece
 from burnd.logfiles.scanner import Refused, open_regular
 from burnd.logfiles.tail import MAX_LINE, load_cursor
 from burnd.recording.candidate import Batch, SessionOrigin

@@ -13,8 +13,7 @@ from burnd.harness.claude_code.lines import ENDING, SOURCE, LogPath, meta_path, 
 from burnd.harness.claude_code.product import PRODUCT
 from burnd.harness.claude_code.reader import ClaudeReader
 from burnd.harness.claude_code.state import ClaudeReading, SavedOutput, load_state
-from burnd.logfiles.log_reader import LogFormat
-from burnd.logfiles.logs import Log, LogHistory, Piece
+from burnd.logfiles.log_reader import Log, LogFormat, LogHistory, Piece
 from burnd.logfiles.scanner import below, lines_of, small_file
 from burnd.recording.candidate import Batch
 from burnd.records import Content, ToolResult

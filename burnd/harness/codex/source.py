@@ -21,8 +21,7 @@ from burnd.harness.product import uuid7_ms
 from burnd.harness.supervisor import SourceContext
 from burnd.index.store import IndexStore
 from burnd.logfiles.follower import LogFollower
-from burnd.logfiles.log_reader import NEVER, LogFormat, LogReading, iso
-from burnd.logfiles.logs import Log, LogHistory
+from burnd.logfiles.log_reader import NEVER, Log, LogFormat, LogHistory, LogReading, iso
 from burnd.logfiles.scanner import SUFFIX, Refused, lines_of, open_regular, small_file
 from burnd.logfiles.tail import MAX_LINE, Chunk, Cursor, Line, Misfit, OpenFiles
 from burnd.recording.candidate import Batch

@@ -7,8 +7,7 @@ from typing import ClassVar
 
 from burnd.harness.supervisor import SourceContext
 from burnd.logfiles.follower import LogFollower
-from burnd.logfiles.log_reader import LogFormat
-from burnd.logfiles.logs import Log, LogHistory
+from burnd.logfiles.log_reader import Log, LogFormat, LogHistory
 from burnd.recording.source import Source
 
 from .product import PRODUCT

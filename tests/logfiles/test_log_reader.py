@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from burnd.logfiles.logs import Log, LogHistory
+from burnd.logfiles.log_reader import Log, LogHistory
 from burnd.logfiles.tail import Cursor, read_open
 from burnd.recording.crash_guard import Acknowledger
 
