@@ -273,8 +273,7 @@ FTS5 is SQLite's, on the same words.
 _PEERS = """## Other programs
 
 On the same logs in the same run, offline. ccusage, codeburn and tokscale read the logs for every report; only
-agentsview stores conversations, as burnd does. Totals are compared with the truth. relayburn is in no package
-registry that can be used here, so it is not measured.
+agentsview stores conversations, as burnd does. Totals are compared with the truth. relayburn is not measured.
 
 """
 
