@@ -42,7 +42,7 @@ class _Crossing(msgspec.Struct, frozen=True):
 
 
 class BudgetWatch:
-    """Checks the budgets after new turns and calls `announce` for each exceeded one.
+    """Calls `announce` for each exceeded budget.
 
     `crossings` is the file of announced crossings. `notices` gets a failure of the command with its remedy.
     """
@@ -126,7 +126,7 @@ def _save(path: Path, period: str, crossing: _Crossing) -> bool:
 
 
 async def run_command(command: Command, variables: Mapping[str, str]) -> int | None:
-    """Runs a program or a shell command in its own session; returns its exit code, None after a timeout."""
+    """In its own session; returns the exit code, None after a timeout."""
     process = await anyio.open_process(
         command,
         stdin=DEVNULL,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from burnd.settings.config import Settings
 
 EXIT_FAILED, EXIT_USAGE, EXIT_BUSY = 1, 2, 5
-# With Python's default of 5 ms a report under load waits: an answer needs a dozen switches between threads.
+# with Python's 5 ms a report under load waits: an answer needs a dozen switches between threads
 SWITCH_S = 0.001
 
 
@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 class _Parser(argparse.ArgumentParser):
-    """An argparse parser that reports an error in one line."""
+    """Reports an error in one line."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(EXIT_USAGE, f"burnd: {message}; see: {self.prog} --help\n")
@@ -102,7 +102,7 @@ def _run(options: argparse.Namespace) -> int:
     _disable_core_dumps()
     home = paths.find_home()
     prepare_home(home.root)
-    # Before the slow imports: of several daemons started at once, all but one exit quickly.
+    # before the slow imports: of several daemons started at once, all but one exit quickly
     lock = HomeLock(home.lock)
     try:
         _run_locked(lock, home, options)
@@ -151,14 +151,14 @@ def _block_rich() -> None:
 
 
 def _exit_error(error: Exception, home: Home) -> BurndError:
-    """Logs the error that ended the daemon; returns it, an unexpected one without its text."""
+    """Returns an unexpected error without its text."""
     import structlog
 
     from burnd import errors
 
     types, location = errors.error_types(error), errors.error_location(error)
     result, reason = BurndError(f"stopped on {types} at {location}", remedy="please report it"), ""
-    for one in errors.leaves(error):  # a BurndError, or a system error about a file of the home, quotes no content
+    for one in errors.leaves(error):  # a BurndError or an error of a file in the home quotes no content
         if isinstance(one, BurndError):
             result, reason = one, one.what
             break
@@ -170,7 +170,7 @@ def _exit_error(error: Exception, home: Home) -> BurndError:
 
 
 def _fill_standard_streams() -> None:
-    """Opens closed standard streams, so that the ledger does not get the descriptor of stderr."""
+    """The ledger must not get the descriptor of stderr."""
     for fd in range(3):
         try:
             os.fstat(fd)
@@ -185,7 +185,7 @@ def _disable_core_dumps() -> None:
 
 
 def _configure_log(options: argparse.Namespace, settings: Settings, home: Home) -> Background:
-    """Sets up the log by the command line, else by the settings; returns its writer."""
+    """By the command line, else by the settings."""
     from burnd.daemon import log
 
     file = settings.log_file if options.log_file is None else options.log_file

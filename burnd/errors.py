@@ -1,4 +1,21 @@
-"""All errors that burnd raises on purpose, reports of unexpected ones, and the remedy for a missing package."""
+"""All errors that burnd raises on purpose, reports of unexpected ones, and the remedy for a missing package.
+
+BurndError
+├── ConfigError
+├── HomeError
+│   ├── HomeBusy
+│   └── SocketTaken
+├── StorageError
+│   ├── NotNow
+│   │   ├── NoSpace
+│   │   ├── NotAllowed
+│   │   └── Locked
+│   ├── BlobsDamaged
+│   ├── FileReplaced
+│   ├── HomeReplaced
+│   └── SyncFailed
+└── IndexDamaged
+"""
 
 from __future__ import annotations
 
@@ -83,12 +100,11 @@ class IndexDamaged(BurndError):
     """SQLite reports that the index is malformed, or it belongs to another ledger."""
 
 
-# Unexpected errors are reported by type and location only: their text may quote a prompt. burnctl imports this module
-# at every start, so others are imported when needed.
+# Unexpected errors are reported by type and location only: their text may quote a prompt. Imports are late, since
+# burnctl imports this module at every start.
 
 
 def leaves(error: BaseException) -> Iterator[BaseException]:
-    """The errors inside an exception group, or the error itself."""
     if isinstance(error, BaseExceptionGroup):
         for inner in error.exceptions:
             yield from leaves(inner)
@@ -109,7 +125,7 @@ def error_location(error: BaseException) -> str:
 
 
 def write_stderr(line: str, seconds: float = 1.0) -> None:
-    """Writes a last line before the process ends. Gives up if stderr is not read, as in a stopped terminal."""
+    """Gives up if stderr is not read, as in a stopped terminal."""
     import os  # noqa: PLC0415
     import threading  # noqa: PLC0415
     from contextlib import suppress  # noqa: PLC0415
@@ -124,7 +140,7 @@ def write_stderr(line: str, seconds: float = 1.0) -> None:
 
 
 def report_uncaught(report: Callable[[BaseException], None]) -> None:
-    """Passes uncaught errors of all threads to `report`; Python would print their text."""
+    """Python would print their text."""
     import sys  # noqa: PLC0415
     import threading  # noqa: PLC0415
 

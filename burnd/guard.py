@@ -1,4 +1,4 @@
-"""Stops sessions that reach a limit: decides on each tool call that a hook asks about, and stores what is allowed."""
+"""Stops sessions that reach a limit: decides on each tool call that a hook asks about."""
 
 from __future__ import annotations
 
@@ -40,11 +40,14 @@ class Denial(msgspec.Struct, frozen=True):
 
 
 class Guard:
-    """Checks calls against the limits. If a check fails with an error, the call is allowed."""
+    """If a check fails with an error, the call is allowed."""
 
     def __init__(self, path: Path, now: Clock) -> None:
         self._path, self._now = path, now
-        self._choices = _load(path)
+        try:
+            self._choices = msgspec.json.decode(path.read_bytes(), type=_Choices)
+        except (OSError, msgspec.MsgspecError, ValueError):
+            self._choices = _Choices()
         self.denials: deque[Denial] = deque(maxlen=_DENIALS)
         self._warnings: dict[str, tuple[int, int]] = {}  # responses with denied calls and the last denial, by session
         self._saving = anyio.Lock()
@@ -104,7 +107,6 @@ class Guard:
         return {"decision": "deny", "reason": reason, "limit": use.answer(), "stop": warnings > _WARNINGS}
 
     def answer(self, limits: list[Use]) -> dict[str, Any]:
-        """The state of the guard, for `guard.status`."""
         return {
             "on": not self.is_off,
             "limits": [use.answer() for use in limits],
@@ -124,10 +126,3 @@ class Guard:
 
 
 _ALLOW: Final[dict[str, Any]] = {"decision": "allow", "reason": None, "limit": None, "stop": False}
-
-
-def _load(path: Path) -> _Choices:
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=_Choices)
-    except (OSError, msgspec.MsgspecError, ValueError):
-        return _Choices()

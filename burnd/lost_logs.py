@@ -38,7 +38,7 @@ class LogPlaces(NamedTuple):
 
 
 class LostLogs:
-    """Checks all products that list their logs. `unexplained` counts recent sessions that no clean-up explains."""
+    """`unexplained` counts recent sessions that no clean-up explains."""
 
     def __init__(self, pipeline: Pipeline, look: Look, places: Callable[[Product], LogPlaces]) -> None:
         self.unexplained = 0
@@ -58,7 +58,7 @@ class LostLogs:
             await tasks.sleep_until_tick(_EVERY_S)
 
     async def check(self) -> None:
-        """Records an event for each session whose log is gone or came back since the last check."""
+        """Records an event for each change since the last check."""
         async with self._lock:
             now = self._pipeline.now()
             events: list[Event] = []
@@ -84,7 +84,7 @@ def _changes(places: LogPlaces, sessions: Iterable[LoggedSession], now: int) -> 
     product = places.product
     find_logs = import_module(product.restore).find_logs
     logs = find_logs(places.logs)
-    if logs is None:  # a folder that cannot be listed shows nothing about its logs
+    if logs is None:  # a folder that cannot be listed
         return []
     is_id = re.compile(product.session_ids[0]).fullmatch
     days = product.clean_up_days(places.homes)
@@ -96,7 +96,7 @@ def _changes(places: LogPlaces, sessions: Iterable[LoggedSession], now: int) -> 
             events += [_event(product, session, BACK, now)] if is_lost else []
         elif not is_lost and is_id(session.session_id):
             gone.append(session)
-    again = find_logs(places.logs) if gone else {}  # one may have been moved between two folders meanwhile
+    again = find_logs(places.logs) if gone else {}  # one may have been moved meanwhile
     for session in gone:
         if again is not None and session.session_id not in again:
             is_cleaned = days is not None and session.updated_ms < now - (days - 1) * DAY_MS

@@ -1,4 +1,4 @@
-"""The machine id: made once, stored in the home, and made anew in a copy of the home."""
+"""The machine id: made once, stored in the home, replaced in a copy of the home."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ class _Stored(msgspec.Struct):
     inode: int
 
     def is_at(self, place: _Stored) -> bool:
-        """Devices without a number of their own get another one at each mount."""
+        """Some devices get another number at each mount."""
         has_device = os.major(self.device) and os.major(place.device)
         is_device = not has_device or self.device == place.device
         return is_device and (self.system, self.inode) == (place.system, place.inode)
 
 
 def machine_id(path: Path, system_files: Sequence[str] = SYSTEM_FILES) -> str | None:
-    """Reads the id from the file, or makes one. None if it cannot be stored: an id must stay the same."""
+    """None if it cannot be stored: an id must stay the same."""
     try:
         facts = os.stat(path.parent)
         system = ""

@@ -1,6 +1,6 @@
-"""Paths of the home, the files in it and the socket.
+"""Paths of the home and the files in it, and of the socket.
 
-burnctl imports this module at every start, so it imports only quick modules of the standard library.
+Imports only quick modules: burnctl imports this one at every start.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Home:
 
 
 def find_home(env: Mapping[str, str] = os.environ) -> Home:
-    """`$RELAYBURN_HOME`, else `~/.relayburn`. Raises ValueError if the home folder of the user is unknown."""
+    """`$RELAYBURN_HOME`, else `~/.relayburn`. Raises ValueError."""
     return Home(_path(home_folder(env)))
 
 
@@ -50,7 +50,7 @@ def socket_path(home: Home, env: Mapping[str, str] = os.environ) -> Path:
     return _path(socket_file(str(home.root), env))
 
 
-# The same paths as strings, for burnctl: importing pathlib takes longer than an answer of the daemon.
+# as strings, for burnctl: importing pathlib takes longer than an answer of the daemon
 
 
 def home_folder(env: Mapping[str, str] = os.environ) -> str:

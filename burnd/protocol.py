@@ -1,4 +1,4 @@
-"""Constants of the socket's protocol, for burnd and its clients: version, limits and error codes.
+"""Constants of the socket's protocol: version, limits and error codes.
 
 A line is a JSON-RPC 2.0 object. Every result has `version`; a client of another version raises an error. Imports
 nothing, so that burnctl starts quickly.

@@ -1,4 +1,4 @@
-"""Records how much of a plan's limit windows is used, as the provider reports it, without repeated readings."""
+"""Records how much of a plan's limit windows is used, as the provider reports it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Quotas:
         self._wake = anyio.Event()
 
     def enqueue(self, readings: Iterable[Quota]) -> None:
-        """Queues readings for `run`, so that a status line does not wait for the disk."""
+        """A status line does not wait for the disk."""
         queued = {_key(reading) for reading in self._waiting}
         self._waiting += [reading for reading in readings if _key(reading) not in queued]
         del self._waiting[:-_MOST_WAITING]
@@ -51,7 +51,7 @@ class Quotas:
                 await anyio.sleep(_RETRY_S)
 
     async def record(self, readings: Sequence[Quota]) -> int:
-        """Appends new readings to the ledger, durably; returns their number."""
+        """Durable when it returns; returns the number of new readings."""
         async with self._lock:
             rows = await self._pipeline.index.rows(_NEWEST, (_NEWEST_READINGS,))
             new = new_readings(readings, [Recorded(*row) for row in rows])
@@ -79,7 +79,7 @@ def new_readings(readings: Iterable[Quota], recorded: list[Recorded]) -> list[Qu
         resets = _reset_of(reading)
         same = [one for one in recorded if _is_same_window(one, reading, resets)]
         if resets is None:
-            # Without its end a window looks like the next one: any other figure is new.
+            # without its end a window looks like the next one
             is_new = not same or same[0].percent != reading.used_percent
         else:
             is_new = resets > to_ms(reading.ts) and all(one.percent < reading.used_percent for one in same)
@@ -90,7 +90,7 @@ def new_readings(readings: Iterable[Quota], recorded: list[Recorded]) -> list[Qu
 
 
 def _normalized(reading: Quota) -> Quota | None:
-    """In tenths of a percent, without an impossible end; None if the percentage is invalid."""
+    """None if the percentage is invalid."""
     percent = reading.used_percent
     if not math.isfinite(percent) or not 0 <= percent <= _MOST_PERCENT:
         return None

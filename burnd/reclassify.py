@@ -1,4 +1,4 @@
-"""Labels turns again, from their tool calls in the ledger and from prompts, commands and errors in content."""
+"""Labels turns again, from the ledger and from prompts, commands and errors in content."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _LONGEST_TARGET = 1024
 async def reclassify(pipeline: Pipeline, *, force: bool = False, report: build.Progress = build.no_progress) -> int:
     """Adds missing labels, or with `force` replaces all; rewrites the ledger. Returns the number of changed turns.
 
-    Idempotent. Assigns the labels that live capture assigns to the same facts.
+    Idempotent. Assigns the labels of live capture.
     """
     labeller = Labeller(pipeline, force=force)
     try:
@@ -92,10 +92,10 @@ class Labeller:
         return new if self._force or old is None else old
 
     def _with_facts(self, turn: Turn) -> Turn:
-        """The turn with the words of its prompt and the targets and errors of its calls, as far as content has them."""
+        """Adds the words of its prompt and the targets and errors of its calls, as far as content has them."""
         content = self._session_content(turn.session_id)
         prompt_id = turn.prompt_id
-        if prompt_id is None and turn.prompt_retries is None:  # retries are counted only after a search for the prompt
+        if prompt_id is None and turn.prompt_retries is None:  # they are counted only after a search for the prompt
             prompt_id = content.last_prompt(turn.rail_id, index_ms(turn.ts))
         words = turn.prompt_words
         if (self._force or not words) and (new_words := content.words_of(prompt_id)) is not None:
@@ -111,7 +111,7 @@ class Labeller:
         return call if call.is_error is not None else replace(call, is_error=content.failed(call))
 
     def _activity_of(self, turn: Turn, fresh: Turn) -> str | None:
-        """A model call that is billed as part of a response has the label of the response."""
+        """A model call billed as part of a response has the label of the response."""
         if turn.parent is None or not turn.message_id.startswith(turn.parent + _ITERATION):
             return fresh.activity
         rows = self._rows(_LEDGER_POSITION, (turn.source, turn.parent))
@@ -120,7 +120,7 @@ class Labeller:
         return labelled.activity if isinstance(labelled, Turn) else None
 
     def _read_retries(self, session_id: str) -> dict[str, int]:
-        """Retries since the prompt, by message of a session."""
+        """By message."""
         content = self._session_content(session_id)
         walks: defaultdict[tuple[str, str], Walk] = defaultdict(Walk)
         retries: dict[str, int] = {}
@@ -144,8 +144,6 @@ class _LineSpan(NamedTuple):
 
 
 class SessionContent:
-    """Positions of the prompts, tool inputs and tool results in the sidecar of a session."""
-
     def __init__(self, content: ContentStore, recall: Recall, session_id: str) -> None:
         self._recall = recall
         self._session_id = session_id
@@ -171,7 +169,7 @@ class SessionContent:
         return prompts[count - 1][1] if count else None
 
     def words_of(self, prompt_id: str | None) -> tuple[str, ...] | None:
-        """The word classes of a prompt; None without its text."""
+        """None without the text of the prompt."""
         if prompt_id is None or prompt_id not in self._prompts:
             return None
         if prompt_id not in self._words:
@@ -183,7 +181,7 @@ class SessionContent:
         return self._words[prompt_id]
 
     def target_of(self, call_id: str, what: str) -> str | None:
-        """The verb of a command or the path of a file, from the arguments of a call."""
+        """The verb of a command or the path of a file."""
         use = self._record(self._uses.get(call_id))
         arguments = _decoded(use.tool_use.input) if use is not None and use.tool_use is not None else None
         if not isinstance(arguments, dict):

@@ -29,7 +29,7 @@ async def sleep_until_tick(every: float) -> None:
 
 
 def is_fatal(error: BaseException) -> bool:
-    """Whether the ledger or content could not be written or read: the daemon must stop."""
+    """The ledger or content cannot be written or read: the daemon must stop."""
     return any(isinstance(one, StorageError) and not isinstance(one, NotNow) for one in leaves(error))
 
 
@@ -41,7 +41,7 @@ def backoff() -> Iterator[float]:
 
 
 async def run_with_restart(work: Work, on_failure: Callable[[BaseException], None]) -> None:
-    """Runs work to its end and restarts it after a failure, with back-off. Fatal errors are raised."""
+    """Retries with back-off. Fatal errors are raised."""
     delays = backoff()
     while True:
         started = anyio.current_time()
@@ -59,7 +59,7 @@ async def run_with_restart(work: Work, on_failure: Callable[[BaseException], Non
 
 
 class BackgroundTask:
-    """A named task that runs as long as the daemon and is restarted after a failure."""
+    """Runs as long as the daemon."""
 
     def __init__(self, name: str, work: Work) -> None:
         self.name = name
@@ -72,7 +72,7 @@ class BackgroundTask:
 
     @property
     def problem(self) -> str:
-        """The last failure, for `status`; empty after two minutes without one."""
+        """For `status`; empty after two minutes without a failure."""
         is_recent = anyio.current_time() - self._failed_at < 2 * LAST_DELAY_S
         return f"{self.name} stopped on {self._failure} and was restarted" if is_recent else ""
 

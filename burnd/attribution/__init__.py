@@ -1,1 +1,1 @@
-"""Attribution: assigns every billed token of a rail to a cause. In tokens only; `pricing` has the prices."""
+"""Assigns every billed token of a rail to a cause; `pricing` has the prices."""

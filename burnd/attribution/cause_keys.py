@@ -12,8 +12,8 @@ from burnd.classify.tools import Kind as ToolKind
 from burnd.classify.tools import kind as tool_kind
 from burnd.index.store import keyed
 
-# Levels are the reports that need the target of a cause. NAMED are agents and skills. MISS and PROMPT describe the same
-# tokens a second time (cache misses by reason, turns by prompt) and are in no sum with the others.
+# Levels are the reports that need the target of a cause. MISS and PROMPT describe the same tokens a second time (cache
+# misses by reason, turns by prompt) and are in no sum with the others.
 TOOL, FILE, COMMAND, NAMED, MISS, PROMPT = LEVELS = range(6)
 PAID_LEVELS: Final = (TOOL, FILE, COMMAND, NAMED)  # together, every token once
 MISSED: Final = "miss"
@@ -51,12 +51,12 @@ class CauseKey(NamedTuple):
 
     @property
     def whole(self) -> CauseKey:
-        """The cause for all targets of the tool."""
+        """For all targets of the tool."""
         return self._replace(target="") if self.level in PAID_LEVELS else self
 
     @property
     def subject(self) -> CauseKey:
-        """The file, command, agent or skill, for all tools and agents."""
+        """For all tools and agents."""
         if self.level not in (FILE, COMMAND, NAMED):
             return self
         return CauseKey(_SUBJECT_OF[tool_kind(self.tool)], target=self.target)
@@ -75,7 +75,7 @@ def key_of(group: CauseGroup | MissGroup, agent: str) -> CauseKey:
 
 
 def number_causes(db: sqlite3.Connection, keys: Iterable[CauseKey]) -> dict[CauseKey, CauseNumber]:
-    """Creates rows of causes, of their tools and their subjects. Must run in a transaction."""
+    """Creates rows of causes, their tools and subjects. Must run in a transaction."""
     causes = set(keys)
     wholes = {key.whole for key in causes}
     subjects = {key.subject for key in causes | wholes} - causes - wholes

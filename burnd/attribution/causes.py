@@ -13,7 +13,7 @@ import msgspec
 
 from burnd.attribution.misses import CacheBills, CacheMeter, Miss, MissGroup
 from burnd.attribution.rail import CauseOrigin, Rail, RailEntry, Step
-from burnd.attribution.rates import CACHE_READ, CLASSES, Rate, Rates, Spent, Sums, add_up
+from burnd.attribution.rates import CACHE_READ, CLASSES, Rate, RateFinder, Spent, Sums, add_up
 from burnd.attribution.row import ROOT, CauseGroup, CauseKind
 from burnd.records import Subagent, Turn
 
@@ -53,11 +53,11 @@ class Sizes(NamedTuple):
     end: list[int]
 
 
-Paid = tuple[int, ...]  # the values of a `Spent`; creating the object for each would be slow
+Paid = tuple[int, ...]  # the values of a `Spent`, without the time to create it
 
 
 class Causes(Sequence[Cause]):
-    """The causes of a rail in order of appearance, created on access: there may be many thousands."""
+    """In order of appearance, created on access: there may be many thousands."""
 
     def __init__(
         self, origins: Sequence[CauseOrigin], owners: Sequence[int], sizes: Sizes, paid: Mapping[Rate, Sequence[Paid]]
@@ -94,7 +94,7 @@ class Causes(Sequence[Cause]):
         return (self._origins[owner] for owner in self._owners)
 
     def calls(self) -> Iterator[tuple[str, int]]:
-        """The ids and positions of the causes that are calls."""
+        """The ids and positions of calls."""
         origins = self._origins
         for n, owner in enumerate(self._owners):
             call_id = origins[owner].call_id
@@ -130,7 +130,7 @@ Marks = defaultdict[int, int]
 
 
 class _RateSums:
-    """Tokens of turns at one rate, by class: marks of runs of slots, and tokens by owner."""
+    """By class: marks of runs of slots, and tokens by owner."""
 
     def __init__(self) -> None:
         self.runs: list[Marks] = [defaultdict(int) for _ in range(CLASSES)]
@@ -138,7 +138,7 @@ class _RateSums:
 
 
 class Account:
-    """Adds up the steps of the turns of a rail that count, without visiting a block in each turn that contained it."""
+    """Adds up the steps of a rail without visiting a block in each turn that contained it."""
 
     def __init__(self, rail: Rail) -> None:
         self._row = rail.row
@@ -178,13 +178,13 @@ class Account:
                 self._read[slot] -= 1
 
     def skip(self, step: Step) -> None:
-        """Adds a turn that does not count; its blocks may be in the context of turns that do."""
+        """For a turn that does not count; its blocks may be in the context of turns that do."""
         self._entered_before.append(step.entered)
 
     def causes(self) -> Causes:
         row, count = self._row, len(self._origins)
         sizes = list(map(sub, row.ends, map(row.ends.__getitem__, row.parents)))
-        present = _column(self._present, len(sizes))  # block -> turns with it in their context
+        present = _column(self._present, len(sizes))  # by block: turns with it in their context
         read = _column(self._read, len(sizes))
         by_rate: dict[Rate, list[Paid]] = {}
         for rate, sums in self._sums.items():
@@ -266,10 +266,7 @@ class Shrink(msgspec.Struct, frozen=True):
 
 
 class Explained(msgspec.Struct, frozen=True, kw_only=True):
-    """The bill of a rail, divided among causes.
-
-    `turns` counts the selected turns with usage, `begins` are those at which a row began.
-    """
+    """`turns` counts the selected turns with usage, `begins` are those at which a row began."""
 
     session_id: str = ""
     rail_id: str = ""
@@ -292,24 +289,22 @@ class Explained(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CauseShare(msgspec.Struct, frozen=True):
-    """The tokens of a cause in the context of a turn, and its billed tokens."""
-
     cause: CauseOrigin
     tokens: int
     spent: Spent
 
 
 class Anatomy(msgspec.Struct, frozen=True):
-    """The bill of a turn by cause, in order of its context, then its output."""
+    """In order of the context, then the output."""
 
     parts: tuple[CauseShare, ...]
     miss: Miss | None = None
 
 
 def explain(entries: Iterable[RailEntry], thresholds: Sequence[int], selected: Selected | None = None) -> Explained:
-    """The causes of a rail, from its entries in order; only the selected turns count."""
+    """Only the selected turns count."""
     rail = Rail()
-    account, meter, rates = Account(rail), CacheMeter(), Rates(thresholds)
+    account, meter, rates = Account(rail), CacheMeter(), RateFinder(thresholds)
     misses: list[TurnMiss] = []
     begins: list[int] = []
     shrinks: list[Shrink] = []
@@ -375,14 +370,12 @@ def parts(rail: Rail, step: Step) -> tuple[CauseShare, ...]:
 
 
 class Branch(msgspec.Struct, frozen=True):
-    """A rail with the rails that its calls started."""
-
     explained: Explained
     below: tuple[Branch, ...] = ()
 
 
 def nest(rails: Sequence[Explained]) -> tuple[Branch, ...]:
-    """The rails as a tree, in the same order. A rail whose call is missing is a root."""
+    """Keeps the order. A rail whose call is missing is a root."""
     below: dict[int | None, list[int]] = {}
     for n, parent in enumerate(_above(rails)):
         below.setdefault(parent, []).append(n)

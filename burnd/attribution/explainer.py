@@ -23,10 +23,10 @@ from burnd.recording.background import BackgroundFollower
 from burnd.recording.pipeline import Pipeline
 
 AT_ONCE: Final = 500  # messages per transaction, some 15 ms of the writer
-# While agents work, unless a report waits: one more turn explains up to 256 messages again, which takes 25 ms.
+# While agents work, unless a report waits: a new turn explains up to 256 messages again, which takes 25 ms.
 EVERY_S: Final = 30.0
 YIELD_S: Final = 0.002
-STALLED_S: Final = 5.0  # a backfill without progress for so long is not waited for
+STALLED_S: Final = 5.0  # after so long without progress, a backfill is not waited for
 BACKLOG_POLL_S: Final = 0.1
 POLL_S: Final = 30.0
 CONDENSE_S: Final = 30.0  # an active session makes its day stale with every turn
@@ -73,7 +73,7 @@ class Explainer(BackgroundFollower):
         return "ready" if self._clock() < self._explained_at + EVERY_S else "catching-up"
 
     async def settled(self, within: float) -> None:
-        """Waits until everything is explained, at most `within` seconds; not during a backfill."""
+        """Does not wait during a backfill."""
         if self._has_backlog():
             return
         with anyio.move_on_after(within):
@@ -84,7 +84,7 @@ class Explainer(BackgroundFollower):
             pass
 
     async def step(self, most: int) -> bool:
-        """Explains about `most` messages; False if nothing was due."""
+        """False if nothing was due."""
         generation = self._pipeline.generation
         if generation != self._generation or len(self._numbers) > _MOST_NUMBERS:
             self._numbers.clear()
@@ -101,14 +101,14 @@ class Explainer(BackgroundFollower):
         return bool(due)
 
     def _guarded(self, db: sqlite3.Connection, session: int, rail: str, n: int) -> AbstractContextManager[None]:
-        """Registers the current segment with the crash guard, by a name that outlives the index."""
+        """Names the segment for the crash guard by ids that outlive the index."""
         row = db.execute("SELECT session_id FROM sessions WHERE id = ?", (session,)).fetchone()
         if self._guard is None or row is None:
             return nullcontext()
         return self._guard.item(row[0], f"{rail} {n}".strip())
 
     def _yield(self) -> None:
-        """Releases the interpreter for about half of the time while a request is answered or a batch is written."""
+        """Releases the interpreter for half of the time while a request is answered or a batch is written."""
         if not self._waiters and (self._is_asked() or self._pipeline.writing):
             time.sleep(YIELD_S)
 
@@ -135,7 +135,7 @@ class Explainer(BackgroundFollower):
         await self._woken_within(POLL_S)
 
     async def condense_block(self) -> bool:
-        """Rewrites one stale block of causes in small transactions; False if no block is stale."""
+        """False if no block is stale."""
         generation = self._pipeline.generation
         block = await self._ask(segments.read_stale_block)
         if block is None:
@@ -148,7 +148,7 @@ class Explainer(BackgroundFollower):
         return True
 
     async def _until_due(self) -> None:
-        """Waits for the backfill, and until it is time again; not at all if a request waits for the result."""
+        """Does not wait if a request waits for the result."""
         while self._has_backlog():
             self._explained_at = float("-inf")
             await anyio.sleep(BACKLOG_POLL_S)

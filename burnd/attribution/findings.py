@@ -1,4 +1,4 @@
-"""Findings of waste: kind, evidence, tokens and advice. Findings of different kinds may count the same tokens."""
+"""Findings of waste: kind, evidence, tokens and advice. Those of different kinds may count the same tokens."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ ADVICE: Final[dict[FindingKind, str]] = {
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """`others` is the number of findings that it replaces, or 0; `proof` and `changes` are of cache misses."""
+    """`others` is the number of findings that it replaces, or 0."""
 
     rail_id: str = ""
     turns: tuple[int, ...] = ()
@@ -109,7 +109,7 @@ def finding(
 
 
 def weight(tokens: Mapping[Rate, Spent]) -> int:
-    """The equivalent in tokens of plain input."""
+    """In tokens of plain input."""
     return sum(sum(map(int.__mul__, spent, _WEIGHTS)) for spent in tokens.values()) // _WEIGHTS.input
 
 

@@ -1,4 +1,4 @@
-"""Cache misses: the tokens that a turn paid again, and why; and bills with other lifetimes of cache writes.
+"""Cache misses: tokens that a turn paid again, and why; and bills with other lifetimes of cache writes.
 
 A reason is proved if the log leaves no other. Otherwise it is inferred from times, models and sizes.
 """
@@ -29,10 +29,10 @@ Reason = Literal[
     "unknown",
 ]
 
-# Providers cache no fewer tokens. The last few tokens of a turn are rarely cached.
+# Providers cache no fewer tokens. The last few of a turn are rarely cached.
 LEAST_TOKENS: Final = 1024
 FIVE_MINUTES_MS: Final = 300_000
-# A provider looks for cached blocks only this far before a cache breakpoint.
+# how far before a cache breakpoint a provider looks for cached blocks
 _LOOKBACK_BLOCKS: Final = 20
 _MODEL_CHANGED: Final = "model_changed"
 _MESSAGES_CHANGED: Final = "messages_changed"
@@ -67,7 +67,7 @@ _PROVED_ADVICE: Final[dict[Reason, str]] = {
 
 
 class PromptPrint(NamedTuple):
-    """Hashes of a request: of system prompt and tools, and of its settings."""
+    """Hashes of a request."""
 
     shape: str | None
     params: str | None
@@ -83,7 +83,7 @@ class MissGroup(NamedTuple):
 
 
 class Miss(NamedTuple):
-    """Tokens of earlier contexts that were not read from the cache, and the reason.
+    """Tokens of earlier contexts that were not read from the cache.
 
     `position` is the number of the first message that changed, `settings` are the efforts before and after.
     """
@@ -103,8 +103,8 @@ class Miss(NamedTuple):
 class Circumstances(NamedTuple):
     """Facts about a turn and the one before it.
 
-    `earlier` is empty if unknown. `waited`: calls returned in between, without a prompt. `prompt` is of the request
-    before, `blocks` counts the blocks since then.
+    `waited`: calls returned in between, without a prompt. `prompt` is of the request before, `blocks` counts the blocks
+    since then.
     """
 
     compacted: bool
@@ -131,7 +131,7 @@ def prompt_print(turn: Turn) -> PromptPrint | None:
 
 
 def miss_of(before: int, bounds: Bounds, facts: Circumstances, turn: Turn) -> Miss:
-    """`before`: the first tokens, which were in the context of the turn before."""
+    """The first `before` tokens were in the context of the turn before."""
     tokens_paid = [0] * CLASSES
     for rate_class, tokens in bounds.between(bounds.read, before):
         tokens_paid[rate_class] = tokens
@@ -143,7 +143,7 @@ def miss_of(before: int, bounds: Bounds, facts: Circumstances, turn: Turn) -> Mi
 
 
 def _proved(facts: Circumstances, turn: Turn) -> Reason | None:
-    """The only reason that the log leaves; None if it leaves several."""
+    """The only reason that the log leaves, if any."""
     request, stated = turn.request, turn.cache_miss.type if turn.cache_miss is not None else ""
     if facts.compacted:
         return "compaction"
@@ -156,7 +156,7 @@ def _proved(facts: Circumstances, turn: Turn) -> Reason | None:
         return "edited" if stated == _MESSAGES_CHANGED and not facts.rewound else None
     if _differ(request.shape, before.shape):
         return "prefix"
-    # A request without an effort has the default, if its other settings could be read.
+    # a request without an effort has the default, if its other settings could be read
     is_comparable = None not in (request.effort, before.effort) or None not in (request.params, before.params)
     if _differ(request.params, before.params) or (is_comparable and request.effort != before.effort):
         return "settings"
@@ -235,7 +235,7 @@ class CacheMeter:
         self._is_hour = False  # the lifetime of the last write
 
     def add(self, ts: str, bounds: Bounds, miss: Miss | None, rate: Rate | None) -> None:
-        """Without a rate, a turn only counts as the one before the next."""
+        """A turn without a rate only counts as the one before the next."""
         if not bounds.end:
             return
         now, was_hour = index_ms(ts), self._is_hour

@@ -97,8 +97,7 @@ class Step(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """The bill of one turn.
 
     `runs` and `pieces` are its context (see `Row.lay`), `entered` the slots of new blocks, `calls` the owners of its
-    calls and whether each failed. `is_shrunk`: blocks left the row, so that only the tokens read are certainly
-    unchanged.
+    calls and whether each failed. `is_shrunk`: blocks left the row.
     """
 
     bounds: Bounds
@@ -115,7 +114,7 @@ class Step(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 RailEntry = Turn | Copy | Compaction
 
-# How far a rewind can go back, and a result be behind its call, in messages.
+# in messages: how far a rewind can go back, and a result be behind its call
 REACH: Final = 256
 _MOST_NODES: Final = 4 * REACH
 _CREDIT_A_TURN: Final = 64
@@ -143,7 +142,7 @@ _RANKS: Final[dict[CauseKind, int]] = {
 
 
 class Rail:
-    """The state of one rail, updated by its turns, copies and compactions in order (`in_order`).
+    """The state of one rail, updated by its entries in order (`in_order`).
 
     A turn costs a few bisections and its own blocks, however long its row is. Rewriting a row uses up credit, which
     every turn adds to; without credit the row is cut at its end instead.
@@ -161,11 +160,11 @@ class Rail:
         self._own: dict[CauseKind, int] = {}
 
     def feed(self, entry: RailEntry) -> Step | None:
-        """Returns the bill of a turn; copies and compactions only change the state."""
+        """Only turns have a bill; other entries change the state."""
         if isinstance(entry, Turn):
             return self._feed_turn(entry)
         if isinstance(entry, Copy):
-            # All messages of the session that this one was forked from are one cause.
+            # all messages of the session that this one was forked from are one cause
             base, weight = self._base(entry), inherited_tokens(entry)
             pending = base.pending
             if pending and pending[-1][0] == _INHERITED_OWNER:
@@ -198,7 +197,14 @@ class Rail:
             return Step(bounds, ROOT, [], [], outputs, [], calls, None, False)
         switched = base.node.model not in ("", turn.model)
         if begins:
-            placement = self._begin_row(turn, claims, bounds.end)
+            first_slot = row.path[1:2]
+            row.go(ROOT)
+            owner, slot = _PREFIX_OWNER, None
+            if not self.order and turn.turn_index > 0:
+                owner = _INHERITED_OWNER  # messages before this log look like a prefix
+            elif first_slot and row.owners[first_slot[0]] == _PREFIX_OWNER:
+                slot = first_slot[0]
+            placement = begin(row, claims, bounds.end, last.prefix, owner, slot, _UNEXPLAINED_OWNER)
         else:
             row.go(base.tip)
             bill = TurnBill(bounds.end, bounds.read, switched, last.credit)
@@ -231,10 +237,7 @@ class Rail:
         return Base(node, node.tip, node.pending)
 
     def _claim_entered(self, blocks: Sequence[Block], *, begins: bool) -> list[SizeClaim]:
-        """Claims of the blocks that entered since the previous turn.
-
-        A block of a call out of reach is a reminder. Instruction files at the beginning of a row are in its prefix.
-        """
+        """A block of a call out of reach is a reminder. Instruction files that begin a row are in its prefix."""
         claims = []
         for block in blocks:
             kind, call_id = block.kind, block.call_id
@@ -248,10 +251,7 @@ class Rail:
         return claims
 
     def _claim_output(self, turn: Turn) -> tuple[list[Output], list[SizeClaim]]:
-        """The owners of a turn's output and searches, and the claims of its blocks in later contexts.
-
-        If the log has only a minimum of the output, sizes are estimated from bytes.
-        """
+        """The owners of a turn's output and searches, and the claims of its blocks in later contexts."""
         usage, final = turn.usage, turn.quality == "final"
         made: Sequence[Block] = turn.made or [Block(kind="call", bytes=0, call_id=call.id) for call in turn.tool_calls]
         results: Sequence[Block] = ()
@@ -290,17 +290,6 @@ class Rail:
             shares = portions(searches, [1] * len(searching))
             outputs += [(SEARCHES, owner, share) for owner, share in zip(searching, shares, strict=True) if share]
         return outputs, claims
-
-    def _begin_row(self, turn: Turn, claims: Sequence[SizeClaim], context: int) -> Placement:
-        row = self.row
-        first_slot = row.path[1:2]
-        row.go(ROOT)
-        owner, slot = _PREFIX_OWNER, None
-        if not self.order and turn.turn_index > 0:
-            owner = _INHERITED_OWNER  # messages before this log look like a prefix
-        elif first_slot and row.owners[first_slot[0]] == _PREFIX_OWNER:
-            slot = first_slot[0]
-        return begin(row, claims, context, self.last.prefix, owner, slot, _UNEXPLAINED_OWNER)
 
     def _miss(self, turn: Turn, base: Base, placement: Placement, bounds: Bounds, *, switched: bool) -> Miss:
         node, last, entered = base.node, self.last, turn.entered
@@ -380,7 +369,6 @@ class Rail:
         return [_RANKS[origins[owner].kind] for owner in owners]
 
     def _owner(self, kind: CauseKind) -> int:
-        """The cause of a kind that the current message begins."""
         owner = self._own.get(kind)
         if owner is None:
             owner = self._own[kind] = self._begin(kind)
@@ -487,7 +475,7 @@ def save(rail: Rail) -> bytes:
 
 
 def restore(data: bytes) -> Rail:
-    """Raises ValueError if the bytes are damaged or of another version."""
+    """Raises ValueError."""
     state = _decoder.decode(data)
     if state.version != _STATE_VERSION:
         raise ValueError(f"rail state has version {state.version}, not {_STATE_VERSION}")

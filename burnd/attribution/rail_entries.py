@@ -1,4 +1,4 @@
-"""Loads the entries of rails in one snapshot of the index, which has their positions in the ledger, and open turns."""
+"""Loads the entries of rails in one snapshot of the index."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def _turns(
     data = [(records.get(row[2]) if row[3] else lines.get(row[4])) or _LOST for row in rows]
     for (session, name, number, *_, terms), entry in zip(rows, decode_many_again(data), strict=True):
         if isinstance(entry, Turn):
-            # Some billing terms come from other records than the turn.
+            # some billing terms come from other records than the turn
             yield (session, name), entry if entry.speed == terms else msgspec.structs.replace(entry, speed=terms)
         else:
             lost.append(number)
@@ -145,7 +145,7 @@ def _add_facts(
 
 
 def _turns_of_index(db: sqlite3.Connection, turns: Sequence[int]) -> Iterator[tuple[Key, Turn]]:
-    """Turns with unreadable records: with their usage, but without blocks."""
+    """For unreadable records: turns with usage, but without blocks."""
     numbers = [(number,) for number in turns]
     calls: defaultdict[int, list[tuple[Any, ...]]] = defaultdict(list)
     for number, *call in keyed(db, _CALLS, numbers):

@@ -1,4 +1,4 @@
-"""Rate classes of tokens, and the rate of a turn: model, provider, context threshold and billing terms."""
+"""Rate classes of tokens, and the rate of a turn."""
 
 from __future__ import annotations
 
@@ -50,8 +50,6 @@ class Spent(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """Tokens of a group of causes, those that entered contexts, its calls and their errors."""
-
     input: int = 0
     output: int = 0
     reasoning: int = 0
@@ -81,8 +79,8 @@ class Priceable(Protocol):
     def speed(self) -> str | None: ...
 
 
-class Rates:
-    """Finds the rates of turns. `thresholds` are all context sizes at which a price changes, in order."""
+class RateFinder:
+    """`thresholds` are all context sizes at which a price changes, in order."""
 
     def __init__(self, thresholds: Sequence[int]) -> None:
         self._thresholds = (0, *thresholds)
@@ -97,7 +95,7 @@ class Rates:
 
 
 def rate_of(turn: Turn, thresholds: Sequence[int]) -> Rate:
-    return Rates(thresholds).of(turn, turn.usage.context)
+    return RateFinder(thresholds).of(turn, turn.usage.context)
 
 
 def spent_by(turn: Turn) -> Spent:

@@ -36,7 +36,7 @@ CauseKind = Literal[
     "unexplained",
 ]
 
-# How exact an expected size is. THOUGHT: exact, unless the provider drops the block.
+# how exact an expected size is; THOUGHT: exact, unless the provider drops the block
 EXACT: Final = 0
 THOUGHT: Final = 1
 ESTIMATED: Final = 2
@@ -53,7 +53,7 @@ ENTERED_KINDS: Final[dict[str, CauseKind]] = {
     "summary": "summary",
 }
 
-# (owner, expected tokens, precision) of a block without a size from a bill yet.
+# (owner, expected tokens, precision) of a block whose size no bill has shown yet
 SizeClaim = tuple[int, int, int]
 # (rate class, owner, tokens)
 Output = tuple[int, int, int]
@@ -66,7 +66,7 @@ class CauseGroup(NamedTuple):
 
 
 def expected_tokens(block: Block) -> int:
-    """At most half of the real tokens: no text has more than a token per two bytes."""
+    """Twice that is the maximum: no text has more than a token per two bytes."""
     if block.kind == "image":
         return IMAGE_TOKENS
     return -(-block.bytes // _BYTES_PER_TOKEN) + _WRAPPING_TOKENS
@@ -77,10 +77,7 @@ def inherited_tokens(copy: Copy) -> int:
 
 
 def output_shares(blocks: Sequence[Block], usage: Usage) -> list[int]:
-    """Output tokens by block, in proportion to bytes.
-
-    Logs shorten or omit thinking: tokens above the maximum of text and arguments count as thinking.
-    """
+    """In proportion to bytes. Logs shorten thinking, so tokens above the maximum of other blocks are thinking."""
     if len(blocks) == 1:
         return [usage.output]
     weights = [block.bytes or 1 for block in blocks]
@@ -99,12 +96,11 @@ def output_shares(blocks: Sequence[Block], usage: Usage) -> list[int]:
 
 
 def is_search(tool: str) -> bool:
-    """Web searches are billed one by one."""
     return "search" in tool.lower() and tool_kind(tool) in ("web", "other")
 
 
 def portions(amount: int, weights: Sequence[int]) -> list[int]:
-    """Divides an amount by weights, not all zero, into whole numbers that add up to it."""
+    """Whole numbers that add up to the amount. The weights must not all be zero."""
     total, weight_sum, assigned = sum(weights), 0, 0
     shares = []
     for weight in weights:
@@ -177,7 +173,7 @@ class Row:
         return self.ends[slot] - self.ends[self.parents[slot]]
 
     def push(self, blocks: Iterable[tuple[int, int]]) -> None:
-        """Appends blocks as (owner, size), without those of size 0."""
+        """Leaves out blocks of size 0."""
         parents, ends, owners, path, path_ends = self.parents, self.ends, self.owners, self.path, self.path_ends
         slot, end = path[-1], path_ends[-1]
         for owner, size in blocks:
@@ -199,7 +195,6 @@ class Row:
         self.push([(owners[slot], size) for slot, size in resized])
 
     def go(self, tip: int) -> None:
-        """Changes the current path to the row that ends in `tip`."""
         path = self.path
         if path[-1] == tip:
             return
@@ -267,7 +262,7 @@ class Row:
         return runs, pieces
 
 
-# The order in which blocks are removed; the oldest first among equals, as harnesses clear old results.
+# the order in which blocks are removed; the oldest first among equals, as harnesses clear old results
 THINKING: Final = 0
 UNEXPLAINED: Final = 1
 RESULT: Final = 2
@@ -282,7 +277,7 @@ _OTHER_TOKENIZER: Final = 20  # a larger difference, as a share of the row, is n
 class Placement(msgspec.Struct, frozen=True, gc=False):
     """`before` are the tokens that were in the row, `first_new` is the index of its first new slot.
 
-    `is_shrunk`: blocks other than thinking left. Which ones is a guess.
+    `is_shrunk`: blocks other than thinking left.
     """
 
     before: int
@@ -301,7 +296,7 @@ class TurnBill(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Need(msgspec.Struct, frozen=True, gc=False):
-    """Expected tokens of new blocks: exact output, thinking, and estimated input."""
+    """Expected tokens of new blocks."""
 
     exact: int
     thought: int
@@ -318,7 +313,7 @@ class _Need(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Fit(msgspec.Struct, frozen=True, gc=False):
-    """A change of a row: the slots visited, whether the newest thinking was dropped, and `is_shrunk`."""
+    """`is_dropped`: the newest thinking was."""
 
     visited: int = 0
     is_dropped: bool = False
@@ -445,7 +440,7 @@ def _make_room(row: Row, need: _Need, context: int, read: int, ranks_of: RanksOf
 def _removals(
     unread: Sequence[int], removed: Mapping[int, int], ranks: Sequence[int], target: int, least: int
 ) -> dict[int, int]:
-    """Tokens to remove, by index in `unread`: `target` in total, but of the prefix only as needed for `least`."""
+    """`target` tokens in total, but of the prefix only as needed for `least`."""
     removals = dict(removed)
     freed = 0
     for n in sorted(range(len(ranks)), key=ranks.__getitem__):

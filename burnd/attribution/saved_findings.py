@@ -1,4 +1,4 @@
-"""Saves the findings of a family of sessions in the index until one of its sessions changes."""
+"""Saves the findings of a family of sessions until one of them changes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import msgspec
 from burnd.pricing import PriceTable
 
 _NOT_COUNTED: Final = -1
-# Version of the rules; raise it with every change of them.
+# raise with every change of the rules
 _RULES: Final = 5
 
 
@@ -39,7 +39,7 @@ class SavedFindings:
 
 
 def begin(db: sqlite3.Connection) -> None:
-    """Counts the changes of new sessions. Must run in a transaction, before `SavedFindings`."""
+    """Must run in a transaction, before `SavedFindings`."""
     db.execute(_BEGIN)
 
 
@@ -58,7 +58,7 @@ def save(db: sqlite3.Connection, sizes: str, families: Iterable[tuple[Family, by
 
 
 def sizes_of(prices: PriceTable) -> str:
-    """The version of the rules and the price thresholds, for which saved findings are valid."""
+    """Saved findings are valid for this version of the rules and these price thresholds."""
     return msgspec.json.encode([_RULES, *prices.thresholds()]).decode()
 
 

@@ -1,8 +1,8 @@
 """Explains rails segment by segment and writes the sums of their causes.
 
-A segment is a fixed range of 256 message numbers of a rail. It starts from the saved state of the one before, so a new
-turn explains one segment again, however long the session is. A segment's rows, its state and its row in `changed`
-change in one transaction.
+A segment is a fixed range of 256 message numbers. It starts from the saved state of the one before, so a new turn
+explains one segment again, however long the session is. Its rows, its state and its row in `changed` change in one
+transaction.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ from burnd.records.times import DAY_MS
 
 LENGTH: Final = 256
 BLOCK_DAYS: Final = 32
-ALL_ACTIVITIES: Final = 0  # a row that adds up all of them
-ALL_VERSIONS: Final = -1  # a row that adds up all of them
+ALL_ACTIVITIES: Final = 0  # adds up all of them
+ALL_VERSIONS: Final = -1  # adds up all of them
 NO_ACTIVITY: Final = -1
-SHIFT_MS: Final = 62_135_596_800_000  # days count from the year 1, so that none is negative
+SHIFT_MS: Final = 62_135_596_800_000  # counts days from the year 1, so that none is negative
 _UNEXPLAINED: Final = CauseGroup("unexplained")
 _MESSAGES_BETWEEN_YIELDS: Final = 16  # some two milliseconds
 _NO_END: Final = 1 << 62
@@ -68,8 +68,6 @@ def no_guard(_session: int, _rail: str, _n: int) -> AbstractContextManager[None]
 
 
 class SumKey(NamedTuple):
-    """The key of a row of sums: the day in UTC, and the numbers of the dimensions."""
-
     day: int
     kind: int
     place: int
@@ -111,7 +109,7 @@ class Start(NamedTuple):
 
 
 class Explanation(NamedTuple):
-    """Segments of a rail that replace those from `begin` to `end`. `mark` and `times` are of its row in `changed`."""
+    """Segments that replace those from `begin` to `end`. `mark` and `times` are of the row in `changed`."""
 
     session: int
     rail: str
@@ -125,7 +123,7 @@ class Explanation(NamedTuple):
 def explain_due(
     db: sqlite3.Connection, ledger: Path, most: int, pause: Yield = no_yield, guard: Guard = no_guard
 ) -> list[Explanation]:
-    """Explains the rails that changed last, about `most` messages of them."""
+    """Explains about `most` messages of the rails that changed last."""
     due: list[Explanation] = []
     remaining = most
     for mark in db.execute(_MARKS).fetchall():
@@ -142,7 +140,11 @@ def _explain_rail(
     number, session, rail, turn_index, times = mark
     if not db.execute("SELECT 1 FROM turns WHERE session = ? AND rail = ? LIMIT 1", (session, rail)).fetchall():
         return Explanation(session, rail, [], 0, None, number, times)
-    begin, start = _first_segment(db, session, rail, turn_index // LENGTH)
+    begin, start = 0, Start()
+    for n, newest, state in db.execute(_STATES, (session, rail, turn_index // LENGTH)):
+        if state is not None:
+            begin, start = n + 1, Start(bytes(state), newest)
+            break
     segments: list[Segment] = []
     remaining, end = most, None
     for segment in _explain_segments(db, ledger, session, rail, begin, start, pause, guard):
@@ -163,7 +165,7 @@ def _explain_segments(
         entries = load_span(db, ledger, session, rail, Span(n * LENGTH, (n + 1) * LENGTH, start.newest))
         newest = max((entry.ts for entry in entries if not isinstance(entry, Compaction)), default="")
         turns = {message: one for message, _, one in _turn_buckets(db, session, rail, n)}
-        guarded = guard(session, rail, n)  # outside the try: it reads the index, which may be damaged
+        guarded = guard(session, rail, n)  # outside the try: the index may be damaged
         state: bytes | None = None
         try:
             with guarded:
@@ -180,7 +182,7 @@ def _explain_segments(
 
 
 def start_of(db: sqlite3.Connection, session: int, rail: str, n: int) -> Start | None:
-    """The state before a segment; None if the one before could not be explained."""
+    """None if the segment before could not be explained."""
     row = db.execute(_STATES, (session, rail, n)).fetchone()
     if row is None:
         return Start()
@@ -191,7 +193,7 @@ def start_of(db: sqlite3.Connection, session: int, rail: str, n: int) -> Start |
 def explain_turns(
     db: sqlite3.Connection, ledger: Path, session: int, rail: str, n: int, buckets: Mapping[int, Bucket]
 ) -> dict[Bucket, ByCause]:
-    """Tokens of some turns of a segment, by bucket and cause. Empty if the segment is not explained yet."""
+    """By bucket and cause. Empty if the segment is not explained yet."""
     start = start_of(db, session, rail, n)
     if start is None or not db.execute(_IS_EXPLAINED, (session, rail, n)).fetchall():
         return {}
@@ -207,7 +209,6 @@ def explain_turns(
 def add_up(
     rail: Rail, entries: Sequence[RailEntry], turns: Mapping[MessageKey, TurnBucket[Bucket]], pause: Yield = no_yield
 ) -> dict[Bucket, ByCause]:
-    """Tokens of turns by bucket and cause."""
     tally: GroupTally[tuple[str, Bucket]] = GroupTally(rail)
     paid: dict[Bucket, ByCause] = {}
     for number, entry in enumerate(entries):
@@ -231,7 +232,7 @@ def add_up(
 
 
 def _unexplained(entries: Sequence[RailEntry], turns: Mapping[MessageKey, TurnBucket[Bucket]]) -> dict[Bucket, ByCause]:
-    """The whole bill as one cause, for a rail that cannot be explained."""
+    """One cause, for a rail that cannot be explained."""
     paid: dict[Bucket, ByCause] = {}
     for entry in entries:
         if isinstance(entry, Turn) and (one := turns.get((entry.source, entry.message_id))) is not None:
@@ -258,14 +259,6 @@ def _turn_buckets(
     rows = db.execute(_TURN_BUCKETS, (session, rail, n * LENGTH, (n + 1) * LENGTH))
     for source, message_id, turn, prompt_id, agent, *key in rows:
         yield (source, message_id), turn, TurnBucket(SumKey(*key), prompt_id, agent)
-
-
-def _first_segment(db: sqlite3.Connection, session: int, rail: str, n: int) -> tuple[int, Start]:
-    """The last segment up to the n-th with a saved state before it, and that state."""
-    for number, newest, state in db.execute(_STATES, (session, rail, n)):
-        if state is not None:
-            return number + 1, Start(bytes(state), newest)
-    return 0, Start()
 
 
 def _next_segment(db: sqlite3.Connection, session: int, rail: str, n: int) -> int | None:
@@ -318,7 +311,7 @@ def _replace(db: sqlite3.Connection, one: Explanation, numbers: Mapping[CauseKey
 def _rows(
     session: int, segment: int, paid: dict[SumKey, ByCause], numbers: Mapping[CauseKey, CauseNumber]
 ) -> list[tuple[int, ...]]:
-    """Rows of `cause_sums`: by activity, and for all activities together."""
+    """By activity, and for all activities together."""
     sums: dict[tuple[int, ...], list[int]] = {}
     for sum_key, causes in paid.items():
         day, *rest, own = sum_key
@@ -332,7 +325,7 @@ def _rows(
 
 
 class StaleBlock(NamedTuple):
-    """The new rows of a stale block of `cause_blocks`, and how often it had changed."""
+    """The new rows of a block of `cause_blocks`, and how often it had changed."""
 
     block: int
     times: int
@@ -351,7 +344,7 @@ def read_stale_block(db: sqlite3.Connection) -> StaleBlock | None:
 
 
 def _over_versions(rows: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
-    """The rows over all activities, added up: a third to a seventh as many, for reports that need no versions."""
+    """A third to a seventh as many rows, for reports that need no versions."""
     sums: dict[tuple[int, ...], Sequence[int]] = {}
     for block, level, activity, version, *rest in rows:
         if version != ALL_VERSIONS:
@@ -362,7 +355,7 @@ def _over_versions(rows: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
 
 
 def begin_block(db: sqlite3.Connection, block: int) -> None:
-    """Deletes the rows of a stale block, which no report reads. This and the next two must run in a transaction."""
+    """No report reads the rows of a stale block. This and the next two must run in a transaction."""
     db.execute("DELETE FROM cause_blocks WHERE block = ?", (block,))
 
 
@@ -371,7 +364,7 @@ def write_block(db: sqlite3.Connection, rows: Sequence[tuple[int, ...]]) -> None
 
 
 def finish_block(db: sqlite3.Connection, block: StaleBlock) -> None:
-    """Marks a block as fresh, unless it changed since it was read."""
+    """The block stays stale if it changed since it was read."""
     db.execute("DELETE FROM stale_blocks WHERE block = ? AND times = ?", (block.block, block.times))
 
 

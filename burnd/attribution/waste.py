@@ -1,4 +1,4 @@
-"""Finds waste in rails: calls that were repeated, failed or undone, and contexts that were larger than needed."""
+"""Finds waste in rails: calls that were repeated, failed or undone, and contexts larger than needed."""
 
 from __future__ import annotations
 
@@ -73,14 +73,14 @@ class Lineage:
                 waiting += [(child, False) for child in reversed(below.get(name, []))]
 
     def is_above(self, one: str, other: str) -> bool:
-        """Whether `one` is `other` or an ancestor of it."""
+        """Also if they are the same."""
         if one not in self._first or other not in self._first:
             return False
         return self._first[one] <= self._first[other] and self._last[other] <= self._last[one]
 
 
 class CallEvent(NamedTuple):
-    """A call, its turn, and the number of rows that had begun by then."""
+    """`row` is the number of rows that had begun by then."""
 
     call: ToolCall
     turn: Turn
@@ -127,7 +127,7 @@ class Calls:
         return self._causes.get((event.turn.message_id, event.call.id))
 
     def is_in_context(self, earlier: CallEvent, later: CallEvent) -> bool:
-        """Whether the result of an earlier call was certainly in the context of a later one."""
+        """Whether the result of the earlier call was certainly still there."""
         cause = self.cause(earlier)
         if cause is None or not self.lineage.is_above(earlier.turn.message_id, later.turn.message_id):
             return False
@@ -149,7 +149,7 @@ class Calls:
 
 
 def _rereads(calls: Calls) -> Iterator[Finding]:
-    """Reads of a file with the arguments and result of an earlier read that was still in the context."""
+    """Reads with the arguments and result of an earlier read that was still in the context."""
     for target, events in calls.by_file().items():
         rereads: list[CallEvent] = []
         has_hashes = True
@@ -183,7 +183,7 @@ def _is_same(before: CallEvent, event: CallEvent, calls: Calls) -> bool:
 
 
 def _retry_loops(events: Sequence[CallEvent]) -> list[list[CallEvent]]:
-    """Calls that failed three times or more with the same arguments, without a prompt or a change in between."""
+    """Three or more failures with the same arguments, without a prompt or a change in between."""
     loops: list[list[CallEvent]] = []
     failures: dict[tuple[str, str | None], list[CallEvent]] = {}
     message_id = ""
@@ -204,7 +204,6 @@ def _retry_loops(events: Sequence[CallEvent]) -> list[list[CallEvent]]:
 
 
 def _failure_runs(calls: Calls, in_loops: set[str]) -> Iterator[Finding]:
-    """Consecutive failures of any calls, except those in retry loops."""
     run: list[CallEvent] = []
     for event in (*calls.events, None):
         if event is not None and event.failed:
@@ -226,14 +225,14 @@ def _edit_reverts(calls: Calls) -> Iterator[Finding]:
 
 
 class _Chain(NamedTuple):
-    """Consecutive edits of the same passage, and its texts from the first to the last."""
+    """Consecutive edits of the same passage, and its texts."""
 
     edits: tuple[int, ...]
     texts: tuple[str, ...]
 
 
 def _reverted(edits: Sequence[CallEvent], lineage: Lineage) -> set[int]:
-    """Edits that led back to an earlier text, directly or in several steps."""
+    """Edits that led back to an earlier text."""
     reverted: set[int] = set()
     chains: dict[str, list[_Chain]] = {}  # by the text that they end with
     for n, event in enumerate(edits):
@@ -305,7 +304,7 @@ def _finding(
 
 
 def _heavy_results(explained: Explained) -> Iterator[Finding]:
-    """Results that are large, or stayed in the context for many turns. After a rewind the largest entry counts."""
+    """After a rewind the largest entry counts."""
     for cause in explained.causes:
         if cause.kind != "call" or cause.largest < _LARGE:
             continue
@@ -440,7 +439,7 @@ def delegations(rails: Sequence[tuple[Explained, Sequence[Turn]]]) -> Iterator[F
 
 
 def _directly(agent: Explained, turns: int, context: int, rides: int) -> int:
-    """The weight of a subagent's work on the calling rail, without the agent's own prefix.
+    """The weight of a subagent's work on the calling rail.
 
     All that the agent read would enter that context and stay as long as its answer did.
     """
@@ -469,7 +468,7 @@ def in_rail(explained: Explained, turns: Sequence[Turn]) -> list[Finding]:
 
 
 def in_session(rails: Sequence[RailTurns]) -> tuple[tuple[Finding, ...], dict[Rate, Spent]]:
-    """The findings in the rails of a session and its child sessions, and the avoidable tokens, each once."""
+    """Also the avoidable tokens, each once."""
     every = all_findings(rails)
     return bounded(every), avoidable(rails, every)
 
@@ -480,10 +479,9 @@ def all_findings(rails: Sequence[RailTurns]) -> list[Finding]:
 
 
 def avoidable(rails: Sequence[RailTurns], findings: Iterable[Finding]) -> dict[Rate, Spent]:
-    """The tokens of all findings together, as a lower bound: no token is counted twice.
+    """A lower bound: no token is counted twice.
 
-    A wasted agent counts as a whole. Cache misses count without what they may have paid for causes that count already,
-    at most the size of a cause per miss.
+    A wasted agent counts as a whole. Cache misses count without what they may have paid for causes that count already.
     """
     causes: dict[tuple[str, str], dict[tuple[str, str, str | None], Cause]] = {}
     agents = set()

@@ -1,4 +1,4 @@
-"""Activity rules: from a turn's tool calls and its prompt's word classes to a label and a retry count."""
+"""Activity rules: from tool calls and a prompt's word classes to a label and a retry count."""
 
 from __future__ import annotations
 

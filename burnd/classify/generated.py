@@ -24,7 +24,7 @@ _GENERATED: Final = frozenset(
 
 
 def generated_folder(path: str) -> str | None:
-    """The outermost generated folder that contains the file."""
+    """The outermost one."""
     parts = path.split("/")
     at = next((n for n, part in enumerate(parts[:-1]) if part in _GENERATED), None)
     return "/".join(parts[: at + 1]) if at is not None else None

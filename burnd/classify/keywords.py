@@ -1,4 +1,4 @@
-"""Finds the word classes of a prompt (debugging, review, ...), without the text that a harness added to it."""
+"""Finds the word classes of a prompt (debugging, review, ...)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 PROMPT_LIMIT: Final = 64 * 1024
 """Characters; what follows in a longer prompt is pasted."""
 
-# Whole words or phrases; a space matches any white space. Endings are spelled out: `add\w*` would match "address".
+# A space matches any white space. Endings are spelled out: `add\w*` would match "address".
 _WORDS: Final[dict[str, tuple[str, ...]]] = {
     "debugging": (
         "bugs?",
@@ -75,8 +75,7 @@ _OPENING: Final = re.compile(
 _IMAGE: Final = re.compile(r"\[Image(?:: | #)[^\]\n]{0,1000}\]")
 
 
-# One pattern, so the text is scanned once. No word begins entries of two classes. Matched against lower case:
-# re.IGNORECASE takes three times as long.
+# One pattern, so the text is scanned once. Matched against lower case: re.IGNORECASE takes three times as long.
 _PATTERN: Final = re.compile(
     r"\b(?:"
     + "|".join(f"(?P<{name}>{'|'.join(words)})" for name, words in _WORDS.items()).replace(" ", r"\s+")
@@ -96,9 +95,9 @@ def prompt_words(text: str) -> tuple[str, ...]:
 
 
 def person_text(text: str) -> str:
-    """The prompt without the elements and image notes that a harness added."""
+    """Leaves out the elements and image notes that a harness added."""
     parts, end = [], 0
-    unclosed: set[str] = set()  # searched once each: a text may open an element a million times
+    unclosed: set[str] = set()  # a text may open an element a million times
     for opening in _OPENING.finditer(text):
         name = opening[1]
         if opening.start() < end or name in unclosed:

@@ -31,11 +31,11 @@ _PROGRAM_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,39}")
 _SETUP: Final = word_set(
     "cd pushd popd export set unset source true false sleep shopt umask trap alias local readonly declare"
 )
-"""They name the command line only if it has no other command."""
+"""Commands that prepare another one."""
 
 
 class ShellCommand(NamedTuple):
-    """The family of a command, if any, and its verb: the program and its subcommands."""
+    """The verb has the program and its subcommands."""
 
     family: str | None
     verb: str
@@ -53,7 +53,7 @@ def verb(command: str) -> str:
 
 
 def read(command: str) -> ShellCommand:
-    """Reads the first part with a family, else the first part with a name.
+    """The first part with a family, else the first part with a name.
 
     A verb reads back as itself, so labels can be recomputed where only verbs are stored.
     """
@@ -69,14 +69,14 @@ def read(command: str) -> ShellCommand:
 
 
 def runs(command: str) -> Iterator[tuple[str, ...]]:
-    """Every program that a command runs, with its arguments that are no flags."""
+    """Without flags."""
     for program, *args in _invocations(command, 0):
         name = base_name(program)
         yield name, *(word for _, word in positionals(canonical(name), args))
 
 
 def _invocations(text: str, depth: int) -> Iterator[list[str]]:
-    """Every program that the text runs, with arguments and without wrappers."""
+    """Without wrappers."""
     for words in simple_commands(text[:COMMAND_LIMIT]):
         argv = without_assignments(words)
         for _ in range(_WRAPPER_LIMIT):
@@ -117,7 +117,7 @@ def _read_one(argv: Sequence[str]) -> ShellCommand:
     )
 
 
-# Wrappers: `sudo`, `env`, `npx`, `uv run`, `bash -c` and the like.
+# `sudo`, `env`, `npx`, `uv run`, `bash -c` and the like
 
 _ASSIGNMENT: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:\[[^\]]*\])?\+?=")
 _VERSION: Final = re.compile(r"(?<=.)@[^/@]*$")
@@ -127,10 +127,7 @@ Act = Literal["pass", "pass value", "script", "module", "nothing", "unknown"]
 
 
 class Wrapper(NamedTuple):
-    """The options of a wrapper, to find the wrapped command after them.
-
-    `is_remote`: it runs the command in a container or on a host. `joins`: it passes the rest to a shell.
-    """
+    """`is_remote`: it runs the command in a container or on a host. `joins`: it passes the rest to a shell."""
 
     flags: frozenset[str] = frozenset()
     valued: frozenset[str] = frozenset()
@@ -145,13 +142,13 @@ class Wrapper(NamedTuple):
     joins: bool = False
 
     def act(self, option: str) -> Act:
-        """The effect of an option; `nothing` means that no command is run."""
+        """`nothing`: no command is run."""
         if option.startswith("--") and "=" in option:
             return "pass"
         whole = self._act_of_one(option)
         if whole != "unknown" or option.startswith("--"):
             return whole
-        # Short options written together, `-lc`, or with their value attached, `-n1`.
+        # short options written together, `-lc`, or with their value attached, `-n1`
         for place, letter in enumerate(option[1:], start=2):
             act = self._act_of_one(f"-{letter}")
             if act == "pass value":
@@ -302,7 +299,7 @@ def without_assignments(argv: list[str]) -> list[str]:
 
 
 def unwrap(argv: list[str]) -> list[str] | str | None:
-    """The words of the wrapped command, or the text of a script; None if the program is not a wrapper."""
+    """The wrapped command's words, or the text of a script; None if the program is not a wrapper."""
     program = canonical(base_name(argv[0]))
     if program == "eval":
         return " ".join(argv[1:]) or None
@@ -311,7 +308,7 @@ def unwrap(argv: list[str]) -> list[str] | str | None:
         return _inner(*wrapper, argv) or None
     if program not in SCRIPT_RUNNERS or program == "npm":
         return None
-    # `pnpm vitest` and `yarn run eslint` run a package's program as `npx` does; npm runs scripts only.
+    # `pnpm vitest` and `yarn run eslint` run a package's program; npm runs scripts only
     words = ((place, word) for place, word in positionals(program, argv[1:]) if word != "run")
     place, word = next(words, (0, ""))
     return argv[place + 1 :] if word in _LOCAL_BINARIES else None
@@ -366,6 +363,6 @@ def _inner(wrapper: Wrapper, start: int, argv: list[str]) -> list[str] | str | N
 def _operand(wrapper: Wrapper, rest: list[str]) -> list[str] | None:
     if not rest or not wrapper.runs_operand:
         return None
-    # `npx jest@29` runs jest; the `@` of `@biomejs/biome` is no version.
+    # `npx jest@29` runs jest; the `@` of `@biomejs/biome` is no version
     program = _VERSION.sub("", rest[0]) if wrapper.versioned else rest[0]
     return [program, *rest[1:]]

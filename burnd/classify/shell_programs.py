@@ -1,4 +1,4 @@
-"""Command-line programs: subcommands, options that take a value, families, and runners of scripts and goals."""
+"""Programs: subcommands, options that take a value, families, and runners of scripts and goals."""
 
 from __future__ import annotations
 
@@ -235,7 +235,7 @@ class Choice(NamedTuple):
 
 
 class Flagged(NamedTuple):
-    """A program or subcommand whose family depends on a flag; the first choice that is present wins."""
+    """The family depends on a flag; the first choice that is present wins."""
 
     choices: tuple[Choice, ...]
     otherwise: str | None = None
@@ -277,7 +277,7 @@ FLAGGED: Final[dict[str, Flagged]] = {
 
 
 def _subcommands() -> dict[str, dict[str, str | None]]:
-    """By program: each phrase of subcommands and its family, or None; also the beginnings of phrases."""
+    """By program and phrase of subcommands; also the beginnings of phrases."""
     families: dict[str, dict[str, str | None]] = {}
     for family, programs in ((None, _REPORTED), *_BY_SUBCOMMAND.items()):
         for program, entry in programs.items():
@@ -316,7 +316,7 @@ def positionals(program: str, args: Sequence[str]) -> Iterator[tuple[int, str]]:
 
 
 def subcommand(program: str, args: Sequence[str]) -> str:
-    """The longest listed phrase of subcommands at the beginning of the arguments, or ""."""
+    """The longest listed phrase at the beginning of the arguments, or ""."""
     phrases = SUBCOMMANDS.get(program, {})
     same = _SAME_SUBCOMMAND.get(program, {})
     phrase = ""
@@ -328,9 +328,9 @@ def subcommand(program: str, args: Sequence[str]) -> str:
     return phrase
 
 
-# Runners of names that projects define: scripts of npm and the like, goals of make and the like.
+# scripts of npm and the like, goals of make and the like
 FamilyAndWords = tuple[str | None, tuple[str, ...]]
-"""A family, and the words after the program's name in its verb."""
+"""The words follow the program's name in its verb."""
 
 UNKNOWN_GOAL: Final = "other"
 """Replaces a project-defined name in a verb. `make` alone is a build and `yarn` alone an install."""
@@ -399,7 +399,7 @@ def _read_scripts(program: str, args: Sequence[str]) -> FamilyAndWords:
 
 
 def _script(name: str) -> FamilyAndWords | None:
-    """A verb contains only script names that many projects share: others are private to the project."""
+    """Only names that many projects share: others are private."""
     if _TEST_SCRIPT.match(name):
         return TESTING, ("test",)
     return (_SCRIPTS[name], (name,)) if name in _SCRIPTS else None
@@ -420,7 +420,7 @@ def _read_jvm(program: str, args: Sequence[str]) -> FamilyAndWords:
 
 
 def _deciding(goals: Iterable[str], table: dict[str, str | None]) -> FamilyAndWords | None:
-    """The goal that comes first in the table, which lists families by precedence."""
+    """The table lists families by precedence."""
     present = set(goals)
     first = next((goal for goal in table if goal in present), None)
     return (table[first], (first,)) if first else None

@@ -1,4 +1,4 @@
-"""Splits a shell command line into words and operators, and these into simple commands."""
+"""Splits a shell command line into simple commands."""
 
 from __future__ import annotations
 
@@ -44,10 +44,7 @@ _IN_EXPRESSION = re.compile(r"[^(){}\\\"`$]+")
 
 
 class Word(NamedTuple):
-    """A word as its program would get it; `bare` if nothing in it was quoted, escaped or expanded.
-
-    Not `closed` if the text ends within a quote.
-    """
+    """`bare`: nothing in it was quoted, escaped or expanded. Not `closed` if the text ends within a quote."""
 
     text: str
     bare: bool
@@ -102,11 +99,15 @@ class _Scanner:
         if operator == "\n":
             heredocs, self.heredocs = self.heredocs, []
             for heredoc in heredocs:
-                self._skip_heredoc(heredoc)
+                while self.pos < len(self.text):
+                    line = self._take(_LINE)
+                    self.pos += 1
+                    if (line.lstrip("\t") if heredoc.strips_tabs else line).rstrip("\r") == heredoc.delimiter:
+                        break
         return operator or None
 
     def _redirection(self) -> bool:
-        """Reads a redirection with its target, which is never a command."""
+        """A redirection's target is never a command."""
         operator = self._take(_REDIRECTION)
         if not operator:
             return False
@@ -115,15 +116,6 @@ class _Scanner:
         if operator in ("<<", "<<-") and target:
             self.heredocs.append(_Heredoc(target.text, operator == "<<-"))
         return True
-
-    def _skip_heredoc(self, heredoc: _Heredoc) -> None:
-        while self.pos < len(self.text):
-            line = self._take(_LINE)
-            self.pos += 1
-            if heredoc.strips_tabs:
-                line = line.lstrip("\t")
-            if line.rstrip("\r") == heredoc.delimiter:
-                return
 
     def _word(self) -> Word | None:
         start = self.pos
@@ -139,7 +131,7 @@ class _Scanner:
         return Word("".join(pieces), _QUOTING.search(raw) is None, self.pos <= len(self.text))
 
     def _piece(self, before: list[str]) -> str | None:
-        """The next part of a word that is not plain characters; None at its end."""
+        """None at the end of the word."""
         char = self.text[self.pos]
         if char == "\\":
             return self._escaped()
@@ -206,7 +198,7 @@ class _Scanner:
         return "" if not quoted and self._at('"') else "$"
 
     def _group(self, opener: str, closer: str, *, runs: bool) -> str:
-        """Skips a bracketed group. `runs`: it contains commands, so comments and here-documents count."""
+        """`runs`: the group contains commands, so comments and here-documents count."""
         if self.depth == _NESTING_LIMIT:
             self.pos += 1
             return SUBSTITUTED
@@ -245,7 +237,6 @@ class _Scanner:
 
 
 def simple_commands(text: str) -> Iterator[list[str]]:
-    """The words of each simple command, program or assignments first."""
     if _EASY.fullmatch(text) and not RESERVED.intersection(words := text.split()):
         return iter([words] if words else ())
     return islice(_split(text), _COMMAND_LIMIT)
@@ -266,8 +257,6 @@ def _split(text: str) -> Iterator[list[str]]:
 
 
 class _CommandBuilder:
-    """Collects the words of one simple command, or of syntax that runs nothing."""
-
     def __init__(self) -> None:
         self.words: list[str] = []
         self.is_data = False
@@ -285,7 +274,7 @@ class _CommandBuilder:
             self.in_test = False
 
     def _is_syntax(self, text: str) -> bool:
-        """Whether a word in command position is syntax of the shell; updates the state."""
+        """Updates the state."""
         if self.names_function:
             self.names_function = False
             return True

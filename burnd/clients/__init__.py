@@ -1,1 +1,1 @@
-"""Requests that clients leave for the daemon: the spool, announcements, claims, and the folders they name."""
+"""Requests that clients leave for the daemon, and folders that they name."""

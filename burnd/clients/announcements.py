@@ -1,4 +1,4 @@
-"""Sessions that clients announce or claim: content mode, log folders and tags, recorded in the ledger."""
+"""Sessions that clients announce or claim."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _AFTER_ITS_END_MS = DAY_MS
 
 
 class Announcement(msgspec.Struct, frozen=True):
-    """A session's content mode and log folders, as a client announced them.
+    """A session's content mode and log folders.
 
-    A session that `is_new` has no text from before `at_ms`; another may have its own or another session's.
+    A session that `is_new` has no text from before `at_ms`; another may.
     """
 
     session_id: str
@@ -40,7 +40,7 @@ class Announcement(msgspec.Struct, frozen=True):
 
 
 async def announce(pipeline: Pipeline, announcement: Announcement) -> None:
-    """Records the announcement in the ledger. It applies to what was captured already, too."""
+    """Applies to what was captured already, too."""
     is_new = announcement.is_new
     if is_new is None:
         is_new = not await pipeline.index.rows(
@@ -56,7 +56,7 @@ async def announce(pipeline: Pipeline, announcement: Announcement) -> None:
     )
     entries: list[Entry] = [session]
     if announcement.content_mode == "full" and pipeline.keeping.mode_of(announcement.session_id) != "full":
-        # text from before stays out, however often its log is read
+        # its earlier text stays out, however often its log is read
         entries.append(Prune(session_id=announcement.session_id, up_to=to_iso(announcement.at_ms)))
     await pipeline.commit(Batch(entries=entries))
 
@@ -66,13 +66,13 @@ async def announced_roots(index: IndexStore, source: str) -> list[str]:
 
 
 class ClientRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename=camel):
-    """Base of the spool's records. Unknown fields are errors, so a typo is not ignored."""
+    """Unknown fields are errors, so a typo is not ignored."""
 
 
 class SessionClaim(ClientRecord, frozen=True):
     """The first session in `project` that begins in [fromTs, toTs) gets these keys, and this content mode.
 
-    For a harness that names its session only when it has begun. `createdBy` of the session records the claim.
+    For a harness that names its session only when it has begun.
     """
 
     v: int
@@ -105,7 +105,7 @@ class SessionClaim(ClientRecord, frozen=True):
 
 
 async def claimed_by(index: IndexStore, name: str) -> str | None:
-    """The session that a claim took before; a crash may have left its file."""
+    """A crash may have left the file of a claim that already has its session."""
     rows = await index.rows("SELECT session_id FROM sessions WHERE created_by = ?", (_mark(name),))
     return str(rows[0][0]) if rows else None
 

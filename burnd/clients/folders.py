@@ -1,4 +1,4 @@
-"""Resolves folders that clients name: real path and repository, with a timeout."""
+"""Resolves folders that clients name: real path and repository."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def resolve(given: str) -> Folder:
 class Folders:
     """Resolves folders with a timeout: one may be on a dead network mount.
 
-    A folder whose call hangs is not tried again, and none is while too many hang. Recorded names are used instead.
+    A folder whose call hangs is not tried again, and none is while too many hang.
     """
 
     def __init__(self) -> None:

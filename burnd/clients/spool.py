@@ -58,7 +58,7 @@ _FRESH_NS = 2_000_000_000  # clocks of file systems are coarse
 
 
 class SpoolFile(NamedTuple):
-    """`refused` is why it could not be read, if it could not."""
+    """`refused` is why it could not be read."""
 
     name: str
     data: bytes
@@ -70,7 +70,7 @@ class SpoolResult(msgspec.Struct):
     stamps: int = 0
     announcements: int = 0
     bad: int = 0
-    refused: str = ""  # why a file could not be read; it stays in the spool
+    refused: str = ""  # it stays in the spool
     claimed: dict[str, str] = {}  # session by claim
     pending: list[str] = []  # claims without a session yet
     waiting: int = 0  # stamps whose session is unknown while old logs are read
@@ -102,12 +102,12 @@ class Spool:
         self.folder = folder
         self.blocked = ""
         self.bad = 0  # files in `bad/`
-        self.refusals: list[str] = []  # reasons of the refused stamps among them
+        self.refusals: list[str] = []  # of its refused stamps
         self.pending = 0
         self._awaits = False
         self.waiting = 0
-        self.is_reading: Callable[[], bool] = _always  # whether logs of sessions are still to be read
-        self.is_growing: Callable[[], bool] = _always  # whether they are being read, and no source is blocked
+        self.is_reading: Callable[[], bool] = _always  # logs of sessions
+        self.is_growing: Callable[[], bool] = _always  # and no source is blocked
         # Sources that are not started yet load announced roots themselves.
         self.on_roots: Callable[[str, list[str]], None] = lambda _source, _roots: None
         self._pipeline = pipeline
@@ -117,7 +117,7 @@ class Spool:
         self._thread = anyio.CapacityLimiter(1)
 
     async def drain(self) -> SpoolResult:
-        """Processes all files. Raises NotNow if that is impossible now; all files stay then."""
+        """Raises NotNow; all files stay then."""
         try:
             return await self._drain()
         except OSError as error:
@@ -181,7 +181,8 @@ class Spool:
             try:
                 record = self._decode(item)
             except (msgspec.MsgspecError, ValueError, RecursionError):
-                await self._move_to_bad(item.name)
+                log.warning("spool.bad", reason="a file could not be used and was moved to bad/")
+                await self._in_thread(partial(_move_to_bad, self.folder, item.name))
                 result.bad += 1
                 continue
             if isinstance(record, Stamp):
@@ -208,7 +209,7 @@ class Spool:
         return claims
 
     async def _resolve_sessions(self, stamps: dict[str, Stamp], result: SpoolResult) -> dict[str, Stamp]:
-        """The stamps with prefixes of session ids replaced by whole ids.
+        """Completes prefixes of session ids.
 
         A stamp whose session is uncertain stays in the spool while old logs are read. After that, or if several
         sessions match, it is moved to `bad/` with the reason.
@@ -237,7 +238,7 @@ class Spool:
         result.bad += 1
 
     def _decode(self, item: SpoolFile) -> Stamp | Quota | Announcement | SessionClaim:
-        """Raises ValueError if the file is unusable."""
+        """Raises ValueError."""
         kind = msgspec.json.decode(item.data, type=_RecordKind)
         if kind.v != 1:
             raise ValueError("unknown version")
@@ -284,10 +285,6 @@ class Spool:
 
         await self._in_thread(unlink)
 
-    async def _move_to_bad(self, name: str) -> None:
-        log.warning("spool.bad", reason="a file could not be used and was moved to bad/")
-        await self._in_thread(partial(_move_to_bad, self.folder, name))
-
     async def _in_thread(self, work: Callable[[], T]) -> T:
         return await anyio.to_thread.run_sync(work, limiter=self._thread)
 
@@ -298,7 +295,7 @@ def _always() -> bool:
 
 
 def _changed_at(folder: Path) -> int | None:
-    """0 if the folder is missing; None if its change is too recent to be relied on."""
+    """0 without a folder; None if its change is too recent to be relied on."""
     try:
         changed = os.stat(folder).st_mtime_ns
     except FileNotFoundError:
@@ -309,12 +306,12 @@ def _changed_at(folder: Path) -> int | None:
 
 
 def _read_some(folder: Path, after: str) -> list[SpoolFile]:
-    """A batch of files by name, which is their order of creation. Half-written ones have hidden names."""
+    """By name, which is the order of creation. Half-written files have hidden names."""
     try:
         names = sorted(name for name in os.listdir(folder) if name.endswith(SUFFIX) and name > after)
     except FileNotFoundError:
         return []
-    for entry in os.scandir(folder) if not after else ():  # unfinished files that are older than an hour
+    for entry in os.scandir(folder) if not after else ():  # unfinished files of an hour ago
         if entry.name.startswith(".") and entry.is_file(follow_symlinks=False):
             with contextlib.suppress(FileNotFoundError):
                 if time.time() - entry.stat(follow_symlinks=False).st_mtime > _LEFTOVER_S:
@@ -350,7 +347,7 @@ def _move_to_bad(folder: Path, name: str) -> None:
 
 
 def _refuse(folder: Path, name: str, stamp: Stamp, reason: str) -> None:
-    """Moves a stamp to `bad/` with the reason in its file. A crash in between leaves both files; it is redone then."""
+    """A crash in between leaves both files; it is redone then."""
     files.make_folder(folder / BAD)
     record = msgspec.json.decode(encode(stamp)) | {"refused": reason}
     files.replace_file(folder / BAD / name, msgspec.json.encode(record) + b"\n")
@@ -363,7 +360,6 @@ class _RefusedFile(msgspec.Struct):
 
 
 def _bad_files(folder: Path) -> tuple[int, list[str]]:
-    """The number of files in `bad/`, and the reasons in the first of them."""
     try:
         names = sorted(os.listdir(folder))
     except (FileNotFoundError, NotADirectoryError):

@@ -1,1 +1,1 @@
-"""The daemon process: start and stop, log, systemd, and the checks of `burnd check`."""
+"""The daemon process: start, stop, log, systemd, and `burnd check`."""

@@ -1,4 +1,4 @@
-"""`burnd check`: checks settings, home and environment, and prints what would keep the daemon from working."""
+"""`burnd check`: prints what would keep the daemon from working."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def _privacy(home: Home) -> Iterator[CheckResult]:
 
 
 def _content(home: Home) -> Iterator[CheckResult]:
-    """Reads only the end of every sidecar: reading them whole would take too long."""
+    """Reads only the end of each: whole sidecars would take too long."""
     for sidecar in Sidecars(home.content).list():
         try:
             fd = os.open(sidecar.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -126,7 +126,7 @@ def _sources(settings: Settings, environ: Mapping[str, str]) -> Iterator[CheckRe
 
 
 def _watches(name: str, places: list[str]) -> Iterator[CheckResult]:
-    """Warns if there are more folders than inotify can watch: the daemon then polls, which is slower."""
+    """Without enough watches the daemon polls."""
     try:
         limit = int(_WATCH_LIMIT.read_text("ascii"))
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""Starts and stops the daemon: opens the home, serves the socket, runs the sources and background tasks."""
+"""Starts and stops the daemon: opens the home, serves the socket, runs sources and background tasks."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ async def run(
     lock: HomeLock | None = None,
     pass_process: PassProcess | None = None,
 ) -> None:
-    """Runs until a signal or a client stops it. Raises HomeBusy if another daemon has the lock of the home."""
+    """Runs until a signal or a client stops it. Raises HomeBusy."""
     for warning in prepare_home(home.root):
         log.warning("home.warning", reason=warning)
     try:
@@ -60,7 +60,7 @@ async def run(
     except ValueError as error:
         raise HomeError(str(error)) from error
     lock = lock or HomeLock(home.lock)
-    # A task that hangs must not block the exit. This is as safe as kill -9.
+    # a task that hangs must not block the exit; this is as safe as kill -9
     exit_timer = threading.Timer(STOP_S, os._exit, (EXIT_STUCK,))
     exit_timer.daemon = True
     try:
@@ -69,7 +69,7 @@ async def run(
         listener = Listener(path, service, METHODS, adopted=adopt_sockets(environ, str(path)))
         try:
             async with anyio.create_task_group() as listening:
-                # First and last: a signal during the start or the stop is handled too.
+                # first and last: handles a signal during start and stop, too
                 await listening.start(_stop_on_signal, service)
                 async with anyio.create_task_group() as tasks:
                     tasks.start_soon(listener.serve)
@@ -99,7 +99,7 @@ async def _work(
         record_crashes(service.home.index)
         tasks.start_soon(_repair_index, pipeline)
         spool = Spool(service.home.spool, pipeline, sources)
-        # Before any source is read: the spool may set a session's content mode to off.
+        # the spool may set a session's content mode to off
         delays = backoff()
         while not await spool.try_drain():  # noqa: ASYNC110 - its failure has no event
             await anyio.sleep(next(delays))
@@ -108,7 +108,11 @@ async def _work(
         service.sources = {name: _supervised(service, pipeline, name, make) for name, make in sources.items()}
         service.open(pipeline, spool)
         service.background = _background_tasks(service)
-        service.early_totals = early = _early_totals(service, pipeline, pass_process)
+        roots = {name: list(some) for name, some in service.roots.items()}
+        places = Places(service.settings, service.environ, str(user_home(service.environ)), roots)
+        log_pass = LogPass(service.home, places, list(service.sources), pass_process)
+        early = EarlyTotals(pipeline, log_pass, lambda: service.prices.table, lambda: service.backfill().done)
+        service.early_totals = early
         tasks.start_soon(early.run)
         for source in service.sources.values():
             tasks.start_soon(source.run)
@@ -117,13 +121,6 @@ async def _work(
         tasks.start_soon(Watchdog(service, notifier).run)
         log.info("daemon.ready", ledger_bytes=pipeline.journal.end)
         notifier.ready(f"recording from {', '.join(sources)}")
-
-
-def _early_totals(service: Service, pipeline: Pipeline, pass_process: PassProcess | None) -> EarlyTotals:
-    roots = {name: list(some) for name, some in service.roots.items()}
-    places = Places(service.settings, service.environ, str(user_home(service.environ)), roots)
-    log_pass = LogPass(service.home, places, list(service.sources), pass_process)
-    return EarlyTotals(pipeline, log_pass, lambda: service.prices.table, lambda: service.backfill().done)
 
 
 def _supervised(service: Service, pipeline: Pipeline, name: str, make: Make) -> SourceSupervisor:
@@ -135,7 +132,7 @@ def _supervised(service: Service, pipeline: Pipeline, name: str, make: Make) -> 
 
 
 def _background_tasks(service: Service) -> list[BackgroundTask]:
-    """The tasks beside the sources. Recording does not depend on any of them."""
+    """Recording does not depend on any of them."""
     retention = Retention(service.pipeline, lambda: service.settings.retention_ms, service.notices)
     address = service.settings.metrics_address
     return [
@@ -163,7 +160,7 @@ async def _when_possible(service: Service, work: Callable[[], Awaitable[T]]) -> 
 
 @asynccontextmanager
 async def _pipeline(service: Service, notifier: Notifier) -> AsyncIterator[Pipeline]:
-    """Opens the pipeline for the block. Asks the service manager for more time meanwhile."""
+    """Asks the service manager for more time meanwhile."""
 
     async def extend_start() -> None:
         while True:
@@ -181,7 +178,7 @@ async def _pipeline(service: Service, notifier: Notifier) -> AsyncIterator[Pipel
 
 
 async def _open(service: Service) -> Pipeline:
-    """Raises HomeError for wrong permissions: at the start, waiting would hide them."""
+    """Raises HomeError for wrong permissions: waiting would hide them."""
     settings = service.settings
     service.check_home()
     try:
@@ -201,7 +198,7 @@ async def _open(service: Service) -> Pipeline:
 
 
 async def _stop_on_signal(service: Service, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
-    """The first signal stops the daemon cleanly, the second at once."""
+    """The second signal stops at once."""
     stop_signals = _stop_signals()
     with anyio.open_signal_receiver(*stop_signals) as signals:
         task_status.started()

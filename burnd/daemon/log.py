@@ -1,4 +1,4 @@
-"""The daemon's log: events with keys, as JSON lines or for a terminal, without content, written without blocking."""
+"""The log: events with keys, as JSON lines or for a terminal, without content, written without blocking."""
 
 from __future__ import annotations
 
@@ -47,15 +47,15 @@ def configure(*, as_json: bool, level: str = "info", stream: Sink | None = None,
         logger_factory=structlog.WriteLoggerFactory(stream or Stderr()),  # type: ignore[arg-type]
         cache_logger_on_first_use=False,
     )
-    # Messages of libraries may quote content: only the library and the error's type are logged.
+    # messages of libraries may quote content
     logging.basicConfig(handlers=[_LibraryHandler()], level=logging.WARNING, force=True)
     logging.captureWarnings(capture=True)
 
 
 class Background:
-    """Writes lines in a thread, since an unread pipe or a stopped terminal would block the caller.
+    """Writes lines in a thread: an unread pipe or a stopped terminal would block the caller.
 
-    While `most` lines are queued, further ones are dropped; the number is logged later.
+    Drops and counts lines while `most` are queued.
     """
 
     def __init__(self, sink: Sink, *, most: int = MOST_WAITING) -> None:
@@ -89,7 +89,7 @@ class Background:
 
 
 class Stderr:
-    """Writes to stderr without Python's buffer: a line left in it would change the exit code."""
+    """Unbuffered: a line left in the buffer would change the exit code."""
 
     def write(self, text: str) -> None:
         with contextlib.suppress(OSError):
@@ -100,7 +100,7 @@ class Stderr:
 
 
 class RotatedFile:
-    """A private file, rotated by size. If the disk is full, lines are lost."""
+    """A private file, rotated by size. Loses lines while the disk is full."""
 
     def __init__(self, path: Path, *, most_bytes: int = MOST_BYTES, old_files: int = OLD_FILES) -> None:
         self._path = path
@@ -134,7 +134,7 @@ class RotatedFile:
 
 
 class RateLimit:
-    """Logs the same warning at most once a minute, and counts the others. Numbers do not make a difference."""
+    """Logs the same warning, apart from numbers, at most once a minute, and counts the others."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -157,8 +157,6 @@ class RateLimit:
 
 
 class _LibraryHandler(logging.Handler):
-    """Logs warnings of libraries without their text."""
-
     def emit(self, record: logging.LogRecord) -> None:
         error = record.exc_info[0] if record.exc_info else None
         structlog.get_logger().warning(

@@ -1,4 +1,4 @@
-"""The service manager's protocol: readiness, watchdog and passed sockets, as systemd defines them."""
+"""systemd's protocol: readiness, watchdog and passed sockets."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _one_line(text: str) -> str:
 
 
 def adopt_sockets(environ: MutableMapping[str, str], path: str) -> list[socket.socket]:
-    """The listening sockets at `path` that the service manager opened for this process. Others are left alone.
+    """The listening sockets at `path` that the service manager opened for this process.
 
     Removes the variables from the environment: they are not meant for child processes.
     """
@@ -95,8 +95,6 @@ def _objection(fd: int, path: str) -> str | None:
 
 
 class Watchdog:
-    """Answers the service manager's watchdog while the pipeline and the server work."""
-
     def __init__(self, service: Service, notifier: Notifier) -> None:
         self._service = service
         self._notifier = notifier
@@ -114,7 +112,6 @@ class Watchdog:
             await anyio.sleep(timeout / _CHECKS_PER_TIMEOUT)
 
     def _is_pipeline_working(self) -> bool:
-        """Whether the pipeline is idle or has progressed since the last check."""
         if not self._service.is_open or not self._service.pipeline.writing:
             self._beats = None
             return True
@@ -122,7 +119,7 @@ class Watchdog:
         return before != self._beats
 
     async def _does_server_answer(self, seconds: float) -> bool:
-        """Connects as a client does. An error such as "too many connections" counts as an answer."""
+        """An error such as "too many connections" counts as an answer."""
         try:
             with anyio.fail_after(seconds):
                 async with await anyio.connect_unix(self._service.socket) as stream:

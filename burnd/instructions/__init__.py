@@ -1,1 +1,1 @@
-"""Instruction and memory files of projects, read when a client searches them and never stored."""
+"""Instruction and memory files of projects, read for a search and never stored."""

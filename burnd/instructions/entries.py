@@ -1,4 +1,4 @@
-"""Splits instruction files into entries and ranks entries by BM25. Pure."""
+"""Splits instruction files into entries and ranks them by BM25. Pure."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class MemoryFile(NamedTuple):
 
 
 class MemoryEntry(NamedTuple):
-    """A section of an instruction file, or a whole file of a memory folder. `line` counts from 1."""
+    """A section of an instruction file, or a whole memory file."""
 
     file: MemoryFile
     heading: str
     line: int
     text: str
-    copies: tuple[str, ...] = ()  # other files with the same section, such as those of worktrees
+    copies: tuple[str, ...] = ()  # other files with the same section
 
 
 class MemoryMatch(NamedTuple):
@@ -54,7 +54,7 @@ def entries(files: Iterable[MemoryFile]) -> list[MemoryEntry]:
 
 
 def fence_after(line: str, fence: str) -> str:
-    """The fence of the code block that is open after a line of Markdown, or "". `fence` is the one before the line.
+    """The fence of the code block that is open after a line, or "". `fence` is the one before the line.
 
     A block ends at a line of at least as many of the same marks. ```` ```code``` ```` opens none.
     """
@@ -68,7 +68,7 @@ def fence_after(line: str, fence: str) -> str:
 
 
 def _sections(file: MemoryFile) -> list[MemoryEntry]:
-    """The sections that begin with headings of the first two levels outside of code blocks, without empty ones."""
+    """By headings of the first two levels outside of code blocks."""
     sections: list[MemoryEntry] = []
     heading, begin, lines = "", 1, list[str]()
     fence = ""
@@ -89,7 +89,7 @@ def _sections(file: MemoryFile) -> list[MemoryEntry]:
 
 
 class Query:
-    """Search words with their weights, and phrases that an entry must contain."""
+    """Words with weights, and phrases that an entry must contain."""
 
     def __init__(self, query: str) -> None:
         parts = typed(query)
@@ -104,7 +104,7 @@ class Query:
         self.phrases = [f" {' '.join(words[0].split())} " for words in phrases if words]
 
     def rank(self, candidates: Sequence[MemoryEntry]) -> list[MemoryMatch]:
-        """The entries with any of the words, best first. Words of a heading count twice."""
+        """Best first. Words of a heading count twice."""
         rows: list[tuple[MemoryEntry, dict[str, int], int]] = []
         uses = dict.fromkeys(self.weights, 0)
         length = 0
@@ -114,7 +114,10 @@ class Query:
             counts = {word: n for word in self.weights if (n := words.count(word))}
             for word in counts:
                 uses[word] += 1
-            if counts and self._has_phrases(entry):
+            if counts and self.phrases:
+                text = " ".join(" ".join(spelled_out(entry.text)[:1]).split())
+                counts = counts if all(phrase in f" {text} " for phrase in self.phrases) else {}
+            if counts:
                 rows.append((entry, counts, len(words)))
         average = length / len(candidates) if length else 1.0
         rarity = {word: log(1 + (len(candidates) - n + 0.5) / (n + 0.5)) for word, n in uses.items()}
@@ -126,9 +129,3 @@ class Query:
         matches = [MemoryMatch(entry, score(counts, size)) for entry, counts, size in rows]
         matches.sort(key=lambda match: (-match.score, match.entry.file.path, match.entry.line))
         return matches
-
-    def _has_phrases(self, entry: MemoryEntry) -> bool:
-        if not self.phrases:
-            return True
-        words = " ".join(" ".join(spelled_out(entry.text)[:1]).split())
-        return all(phrase in f" {words} " for phrase in self.phrases)

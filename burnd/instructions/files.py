@@ -1,8 +1,8 @@
 """Finds and reads instruction and memory files: a user's own, and those of each project folder.
 
-Folder names come from logs and files from repositories, so neither is trusted: only regular files of this user or of
-root are read, of bounded size and number, and links in a project only within it. A folder that does not answer delays
-one answer and is skipped from then on.
+Neither folder names from logs nor files from repositories are trusted: only regular files of this user or of root are
+read, of bounded size and number, and links in a project only within it. A folder that does not answer delays one answer
+and is skipped from then on.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ MOST_FILES: Final = 4000
 MOST_PROJECTS: Final = 1000
 DEEPEST: Final = 64  # parts of a project's path
 _LONGEST_PATH: Final = 4096
-_MOST_LISTED: Final = 500  # files of one memory or rules folder
+_MOST_LISTED: Final = 500  # of one memory or rules folder
 _MOST_VISITED: Final = 2000  # folders, for one pattern
 _MOST_PATTERNS: Final = 100
 _LARGEST_SETTINGS: Final = 256 << 10
 _IMPORTS_DEEP: Final = 5
 _NO_PROGRESS_S, _IN_ALL_S = 1.5, 5.0
 _MOST_STUCK: Final = 8
-_OWN: Final = "~"  # in the place of a project: the user's own files
+_OWN: Final = "~"  # in place of a project: the user's own files
 
 
 class Homes(NamedTuple):
@@ -45,8 +45,6 @@ class Homes(NamedTuple):
 
 @dataclass
 class FilesRead:
-    """The files that were read, and the number of skipped ones by reason."""
-
     files: list[MemoryFile] = field(default_factory=list)
     skipped: dict[str, int] = field(default_factory=dict)
     unanswered: list[str] = field(default_factory=list)
@@ -54,14 +52,13 @@ class FilesRead:
 
 
 class Reader:
-    """Reads files, one request at a time, and remembers the folders that do not answer."""
+    """Reads files for one request at a time, and skips folders that did not answer."""
 
     def __init__(self) -> None:
         self._stuck: list[tuple[str, DetachedCall[None]]] = []
         self._turn = anyio.Lock()
 
     async def read(self, homes: Homes, projects: Sequence[str]) -> FilesRead:
-        """Reads the user's own files, then those of the projects in order."""
         async with self._turn:
             return await self._read(homes, projects)
 
@@ -87,7 +84,7 @@ class Reader:
             else:
                 result.is_whole = False
                 waiting = []
-            # Copies: the stuck thread may still write to the originals when its folder answers.
+            # Copies: the stuck thread may write to the originals when its folder answers.
             result = FilesRead([*result.files], {**result.skipped}, [*result.unanswered], result.is_whole)
             paths_read = {*paths_read}
             waiting = waiting[walk.number + 1 :]
@@ -96,7 +93,7 @@ class Reader:
 
 
 async def _progress(look: DetachedCall[None], walk: _Walk, deadline: float) -> None:
-    """Waits until the walk ends, stops making progress, or reaches the deadline."""
+    """Waits until the walk ends or stops making progress, or until the deadline."""
     before = -1
     while not look.is_done and walk.steps != before and time.monotonic() < deadline:
         before = walk.steps
@@ -107,7 +104,7 @@ async def _progress(look: DetachedCall[None], walk: _Walk, deadline: float) -> N
 
 
 class _Walk:
-    """Reads the files of some folders, in a thread that may get stuck."""
+    """Runs in a thread that may get stuck."""
 
     def __init__(
         self, homes: Homes, places: Sequence[str], projects: Sequence[str], result: FilesRead, paths_read: set[str]
@@ -135,7 +132,7 @@ class _Walk:
                 self._read_project(place)
 
     def _read_own(self) -> None:
-        """Reads the files of the machine and the user, then those that configurations name, then memories."""
+        """The files of the machine and the user, those that configurations name, then memories."""
         for product in PRODUCTS:
             homes, files = self.homes.folders.get(product.source, ()), product.instructions
             for folder in (*files.managed, *homes):
@@ -157,7 +154,7 @@ class _Walk:
 
         A home folder is no repository: a link could then lead to all files of the user.
         """
-        chain = [os.path.normpath(project)]  # and the folders above it, without the root of the file system
+        chain = [os.path.normpath(project)]  # and the folders above it
         while (above := os.path.dirname(chain[-1])) not in (chain[-1], "/"):
             chain.append(above)
         repositories = (folder for folder in chain if os.path.lexists(os.path.join(folder, ".git")))
@@ -201,7 +198,7 @@ class _Walk:
     def _read(
         self, path: str, kind: str, project: str | None, root: str | None, *, is_memory: bool = False
     ) -> str | None:
-        """Reads a file once; returns its text, or None. It must be in `root`."""
+        """The text of a file that was not read yet and is in `root`, or None."""
         self.steps += 1
         if self.is_over or "\0" in path or not os.path.lexists(path):
             return None
@@ -231,7 +228,7 @@ class _Walk:
         self.result.skipped[why] = self.result.skipped.get(why, 0) + 1
 
     def _named_in(self, path: str, root: str | None) -> list[str]:
-        """The patterns under `instructions` in a configuration, without URLs."""
+        """The patterns under `instructions`, without URLs."""
         if not os.path.lexists(path):
             return []
         real = os.path.realpath(path)
@@ -247,11 +244,11 @@ class _Walk:
 
 
 class _Unsafe(Exception):
-    """A file must not be read; `str` is the reason."""
+    """`str` is the reason."""
 
 
 def _opened(path: str, most: int) -> tuple[bytes, os.stat_result]:
-    """The content of a regular file of this user or of root. Raises _Unsafe or OSError."""
+    """Raises _Unsafe or OSError."""
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
         status = os.fstat(fd)
@@ -281,7 +278,7 @@ def _expanded(name: str, user: str) -> str:
 
 
 def _markdown(folder: str, deep: int) -> Iterator[str]:
-    """The Markdown files in and below a folder, without linked folders."""
+    """Without linked folders."""
     waiting, count = [(folder, deep)], 0
     while waiting and count < _MOST_LISTED:
         where, levels = waiting.pop()
@@ -299,7 +296,7 @@ def _markdown(folder: str, deep: int) -> Iterator[str]:
 
 
 def _matching(folder: str, pattern: str) -> Iterator[str]:
-    """The paths below a folder that match a pattern with `*`, `?` and `**`, without linked folders."""
+    """Patterns have `*`, `?` and `**`. Without linked folders."""
     parts = [part for part in pattern.split("/") if part not in ("", ".")][:DEEPEST]
     if not any(set(part) & set("*?[") for part in parts):
         yield os.path.normpath(os.path.join(folder, *parts))

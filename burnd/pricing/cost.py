@@ -1,4 +1,4 @@
-"""Exact cost: a model's rates by tier and billing terms as whole numbers, and their product with tokens."""
+"""Exact cost: rates by tier and billing terms as whole numbers, times tokens."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class Price(NamedTuple):
 
 
 def cost(tokens: SixInts, rates: Rates) -> int:
-    """Units for tokens of one tier and speed. Works for sums of turns too."""
+    """Works for sums of turns too."""
     return sum(map(mul, tokens, rates))
 
 
@@ -115,8 +115,8 @@ def price_of(provider: str, model: str, card: Card, *, is_anthropic: bool) -> Pr
 def _rates(tier: Card | TierCard, base: Card, is_anthropic: bool) -> Rates:
     """The rates of a tier, with defaults from the base.
 
-    Two defaults come from the tier itself: reasoning that the base bills as output, and Anthropic's cache prices, which
-    are multiples of the input price: 0.1 to read, 1.25 to write for five minutes, 2 for an hour. Other providers bill a
+    Two defaults come from the tier: reasoning that the base bills as output, and Anthropic's cache prices, which are
+    multiples of the input price: 0.1 to read, 1.25 to write for five minutes, 2 for an hour. Other providers bill a
     cached token without a price as input.
     """
     price, output = _units(tier.get("input", base["input"])), _units(tier.get("output", base["output"]))
@@ -146,18 +146,18 @@ def _units(price: str) -> int:
     return int(Decimal(price).scaleb(_RATE_DIGITS))
 
 
-# Billing terms of a request are words in one text: `fast`, `batch`, `flex`, `us`, and `=N`, the harness's own figure in
-# units per token, for models without a listed price.
+# Billing terms are words in one text: `fast`, `batch`, `flex`, `us`, and `=N`, the harness's own figure in units per
+# token, for models without a listed price.
 FAST: Final = "fast"
 US_ONLY: Final = "us"
 
-# Factors of the token price. Anthropic bills priority tiers at list price, and Codex calls OpenAI's fast.
+# Of the token price. Anthropic bills priority tiers at list price, and Codex calls OpenAI's fast.
 _FACTORS: Final = {FAST: (2, 1), "batch": (1, 2), "flex": (1, 2), US_ONLY: (11, 10)}
 _CACHE_SIZE: Final = 4096
 
 
 class Terms(NamedTuple):
-    """The factor that prices are multiplied by, as a fraction, and the harness's own figure or 0."""
+    """The factor of prices, as a fraction, and the harness's own figure or 0."""
 
     times: int = 1
     over: int = 1
@@ -170,7 +170,6 @@ def terms_text(speed: str | None, service_tier: str | None, geo: str | None, fig
 
 
 def with_figure(text: str | None, figure: int) -> str | None:
-    """The same terms with another figure, or with none."""
     words = [word for word in (text or "").split() if not word.startswith("=")]
     return " ".join([*words, f"={figure}"] if figure else words) or None
 
@@ -187,12 +186,12 @@ def terms_of(text: str | None) -> Terms:
 
 
 def figure_of(units: int, tokens: int) -> int:
-    """Units per token for a stated cost; 0 without tokens or cost."""
+    """Units per token; 0 without tokens or cost."""
     return (units + tokens // 2) // tokens if tokens > 0 and units > 0 else 0
 
 
 def rates_over(price: Price | None, size: int, terms: str | None) -> Rates | None:
-    """Units per token in contexts above `size` tokens; the harness's figure if there is no price."""
+    """In contexts above `size` tokens; the harness's figure if there is no price."""
     billed = terms_of(terms)
     if price is None:
         return Rates(*[billed.figure] * 6) if billed.figure else None
@@ -211,12 +210,12 @@ def search_units(price: Price | None) -> int:
 
 
 def turn_cost(price: Price, tokens: Tokens, terms: str | None = None, searches: int = 0) -> int:
-    """Units for a turn, web searches included."""
+    """With web searches."""
     rates = price.rates(price.tier_of(tokens.gross_input))
     return cost(tokens, _at_terms(rates, terms_of(terms))) + searches * SEARCH_UNITS
 
 
 def stated_cost(tokens: Tokens, terms: str | None) -> int | None:
-    """Units for a turn by its harness's figure; None without one."""
+    """By the harness's figure; None without one."""
     rates = rates_over(None, 0, terms)
     return None if rates is None else cost(tokens, rates)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Container
 from typing import NamedTuple
 
-# The providers through which a maker sells its own models, as models.dev calls them.
+# through which a maker sells its own models, as models.dev calls them
 MAKERS: dict[str, tuple[str, ...]] = {
     "alibaba": ("alibaba",),
     "amazon": ("amazon-bedrock",),
@@ -25,7 +25,7 @@ MAKERS: dict[str, tuple[str, ...]] = {
     "zai": ("zai", "zhipuai"),
 }
 
-# Spellings of makers before a slash or, on Bedrock, before a dot.
+# before a slash or, on Bedrock, before a dot
 _VENDORS: dict[str, str] = {maker: maker for maker in MAKERS} | {
     "deepseek-ai": "deepseek",
     "gemini": "google",
@@ -94,12 +94,12 @@ _PROVIDERS: dict[str, str] = {
     **{spelling: maker for spelling, maker in _VENDORS.items() if maker not in ("amazon", "meta")},
 }
 
-# Models on the user's own machine have no API price.
+# on the user's own machine, without an API price
 LOCAL_PROVIDERS = frozenset(
     ("jan", "llama-cpp", "llama.cpp", "llamacpp", "lm-studio", "lmstudio", "local", "localai", "mlx", "ollama", "vllm")
 )
 
-# Models without public weights: an unknown word before such a name is a gateway.
+# without public weights: an unknown word before such a name is a gateway
 _CLOSED = re.compile(r"(?:claude|chatgpt|codex|gemini|gpt(?!-oss)|grok|o\d)\b")
 
 _LONGEST = 512  # characters, since names are split at each slash
@@ -123,7 +123,7 @@ _OPENAI_O = re.compile(r"o\d")
 
 
 class Name(NamedTuple):
-    """The parts of a model name; `provider` is set if the name contains it.
+    """`provider` is set if the name contains it.
 
     Two names mean the same model only if maker, stem and tag are equal and date and version do not differ. Similarity
     never counts: `claude-opus-5-5` is not `claude-opus-5`.
@@ -139,7 +139,7 @@ class Name(NamedTuple):
     version: tuple[str, str]
 
     def rank_of(self, listed: Name) -> int | None:
-        """How well a listed name of the same maker, stem and tag matches: 0 is best, None is no match.
+        """0 is best, None is no match.
 
         A dated name matches the plain one, but not `-latest`, which changes over time.
         """
@@ -153,7 +153,7 @@ class Name(NamedTuple):
 
 
 def provider_id(provider: str, listed: Container[str]) -> str:
-    """The id of a provider at models.dev, for any spelling of harnesses and gateways."""
+    """At models.dev, for any spelling of harnesses and gateways."""
     lower = provider.strip().lower()
     if lower in listed:
         return lower
@@ -162,10 +162,7 @@ def provider_id(provider: str, listed: Container[str]) -> str:
 
 
 def parse(model: str, providers: Container[str]) -> Name | None:
-    """Parses a name, which may begin with one of `providers` and a slash.
-
-    None if it is too long or does not identify a model, as an application inference profile does not.
-    """
+    """None if the name is too long or does not identify a model, as an application inference profile does not."""
     if len(model) > _LONGEST:
         return None
     text = model.strip().lower().removesuffix(_LONG_CONTEXT)
@@ -246,6 +243,6 @@ def _parse_bare(text: str, *, provider: str | None, maker: str = "", region: str
 
 
 def _split_version(text: str) -> tuple[str, str]:
-    # Not for other makers: nemotron-nano-9b-v2 is another model than nemotron-nano-9b.
+    # not for other makers: nemotron-nano-9b-v2 is another model than nemotron-nano-9b
     versioned = _DASH_VERSION.fullmatch(text)
     return (versioned[1], versioned[2]) if versioned else (text, "")

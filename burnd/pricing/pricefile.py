@@ -11,12 +11,12 @@ from burnd.pricing.cost import Card, TierCard
 
 Listing = dict[str, dict[str, Card]]
 
-# Prices are rounded to this: lists contain float noise, and `cost` needs whole units.
+# lists contain float noise, and `cost` needs whole units
 _FINEST = Decimal("1e-7")
 _HIGHEST = Decimal(1_000_000)
 _OPTIONAL = ("reasoning", "cache_read", "cache_write")
 _DAYS = ("retired_after", "fetched")
-# An entry without any of these was written by the user.
+# an entry without any of these was written by the user
 _PUBLISHED = ("fetched", "last_updated", "release_date")
 
 
@@ -36,7 +36,7 @@ class PriceFileError(ValueError):
 
 
 def read_listing(text: str | bytes, file: str) -> Listing:
-    """Cards of all models with a price in models.dev's `api.json`. Keys that begin with `_` or `$` are remarks."""
+    """Keys that begin with `_` or `$` are remarks."""
     listing: Listing = {}
     for provider, model, _, card in _priced(text, file):
         listing.setdefault(provider, {})[model] = card
@@ -52,7 +52,7 @@ def read_user_lists(text: str | bytes, file: str) -> UserLists:
 
 
 def is_own(entry: Mapping[str, Any]) -> bool:
-    """Whether the user wrote this entry; such a price is never replaced."""
+    """Such a price is never replaced."""
     return not any(key in entry for key in _PUBLISHED)
 
 
@@ -86,7 +86,7 @@ def _members(value: Any, file: str, name: str, key: str | None = None) -> Mappin
 
 
 class _CostReader:
-    """Reads the `cost` of a model; its errors name the model and the key."""
+    """Errors name the model and the key."""
 
     def __init__(self, file: str, model: str) -> None:
         self.file = file

@@ -39,7 +39,7 @@ class PriceTable:
 
     @classmethod
     def load(cls, user_file: str | None = None) -> PriceTable:
-        """The shipped snapshot, and `user_file` if it exists. Raises PriceFileError if that cannot be used."""
+        """Raises PriceFileError if `user_file` exists and cannot be used."""
         with open(SNAPSHOT, "rb") as file:
             snapshot: dict[str, Any] = json.loads(file.read())
         user = None
@@ -53,23 +53,21 @@ class PriceTable:
         return cls(snapshot["providers"], user, snapshot["asOf"])
 
     def under(self, user: UserLists) -> PriceTable:
-        """The same snapshot with other lists of the user."""
+        """With other lists of the user."""
         return PriceTable(self._snapshot, user, self.as_of)
 
     @property
     def fetched(self) -> str | None:
-        """The date of the newest fetched price."""
         cards = (card for models in self._user.fetched.values() for card in models.values())
         return max((card["fetched"] for card in cards if "fetched" in card), default=None)
 
     @property
     def newest(self) -> str:
-        """The date of the newest list, shipped or fetched."""
+        """Shipped or fetched."""
         return max(self.as_of, self.fetched or "")
 
     @property
     def own(self) -> int:
-        """The number of prices that the user wrote."""
         return sum(map(len, self._user.own.values()))
 
     def find(self, model: str, provider: str | None = None) -> Price | None:
@@ -84,7 +82,7 @@ class PriceTable:
     def turn_usd(
         self, model: str, provider: str | None, tokens: Tokens, *, terms: str | None, searches: int
     ) -> float | None:
-        """The cost of a turn at API prices, else as its harness stated it."""
+        """At API prices, else as the harness stated it."""
         price = self.find(model, provider)
         units = stated_cost(tokens, terms) if price is None else turn_cost(price, tokens, terms, searches)
         return None if units is None else float(usd(units))
@@ -98,7 +96,7 @@ class PriceTable:
         return PriceOrigin("shipped", self.as_of or None)
 
     def searched_providers(self, model: str, provider: str | None = None) -> list[str]:
-        """The providers in whose lists a name is looked up, in order."""
+        """In order."""
         name = parse(model, self._providers) if len(model) <= _LONGEST_NAME else None
         if name is None:
             return []
@@ -106,12 +104,11 @@ class PriceTable:
         return [first] if first in LOCAL_PROVIDERS else list(dict.fromkeys(_providers_of(name, first)))
 
     def sellers(self, model: str) -> list[str]:
-        """All providers that list a model by this name."""
         prices = ((provider, self.find(model, provider)) for provider in sorted(self._providers))
         return [provider for provider, price in prices if price is not None and price.provider == provider]
 
     def similar_names(self, model: str, most: int = 5) -> list[str]:
-        """Names of other models with a similar spelling, in the user's lists or a maker's."""
+        """In the user's lists or a maker's."""
         of_users = (models for listing in self._user for models in listing.values())
         candidates = [*of_users, *(self._snapshot.get(provider, {}) for provider in _MAKER_PROVIDERS)]
         names = {name.lower(): name for models in candidates for name in models}
@@ -143,7 +140,7 @@ class PriceTable:
         return self._only_price(model, name, _MAKER_PROVIDERS) or self._only_price(model, name, own)
 
     def _only_price(self, model: str, name: Name, providers: Iterable[str]) -> Price | None:
-        """The price of a model of unknown maker, if exactly one of the providers lists it."""
+        """For a model of unknown maker, if exactly one of the providers lists it."""
         prices = [price for provider in providers if (price := self._price_at(provider, model, name))]
         return prices[0] if len(prices) == 1 else None
 
@@ -174,7 +171,7 @@ class _Match(NamedTuple):
 
 
 class _Section:
-    """The models of one provider in one price list, by id and by the parts of their names."""
+    """The models of one provider in one list, by id and by the parts of their names."""
 
     def __init__(self, provider: str, cards: Mapping[str, Card], providers: Container[str]) -> None:
         self._provider = provider
@@ -204,7 +201,7 @@ class _Section:
         return None
 
     def distinguishes(self, exact: _Match, looser: _Match) -> bool:
-        """Whether this list has the exact name and the name of the looser match at different prices.
+        """Whether this list prices the exact name and the looser match differently.
 
         A user's price for `gpt-4o` must not change that of `gpt-4o-2024-05-13`, which always differed; their price for
         `claude-sonnet-4-5` also applies to its dated name.

@@ -37,7 +37,7 @@ _ESCAPES = (
 
 
 class RawList(NamedTuple):
-    """The unchanged entries of a price list by (provider, model), why others were left out, and remarks."""
+    """Unchanged entries by (provider, model), why others were left out, and remarks."""
 
     entries: dict[_Key, dict[str, Any]]
     left_out: list[str]
@@ -45,7 +45,7 @@ class RawList(NamedTuple):
 
     @classmethod
     def read(cls, text: bytes, name: str) -> RawList:
-        """Raises PriceFileError if the text is not a price list. A single bad entry is left out."""
+        """Leaves out single bad entries. Raises PriceFileError."""
         try:
             providers = json.loads(text, parse_float=Decimal)
         except (ValueError, RecursionError) as error:
@@ -77,12 +77,12 @@ class RawList(NamedTuple):
 
 
 def merged(new: RawList, old: RawList, day: str) -> RawList:
-    """The new list, the user's own entries of the old one, and its entries that are no longer listed, as retired."""
+    """Keeps the user's own entries, and retires those that are no longer listed."""
     own = {key: entry for key, entry in old.entries.items() if is_own(entry)}
     own_names, new_names = _names(own), _names(new.entries)
     entries = {}
     for key, entry in new.entries.items():
-        if _lower(key) not in own_names:  # everything but price and dates, some 95 % of a list, is dropped
+        if _lower(key) not in own_names:  # price and dates are some 5 % of a list
             retired = {"retired_after": entry["retired_after"]} if entry.get("retired_after") else {}
             entries[key] = {"cost": entry["cost"], "fetched": day, **retired}
     for key, entry in old.entries.items():
@@ -101,7 +101,7 @@ def _lower(key: _Key) -> _Key:
 
 
 def rendered(models: RawList) -> bytes:
-    """JSON with one line per model in order, so that a changed price is one line of a diff."""
+    """One line per model in order, so that a changed price is one line of a diff."""
     providers: dict[str, list[str]] = {}
     for (provider, model), entry in sorted(models.entries.items()):
         line = f"{json.dumps(model)}:{_compact(entry)}"
@@ -143,7 +143,7 @@ def _first(title: str, lines: list[str]) -> list[str]:
 
 
 def changes(before: PriceTable, new: RawList, old: RawList, after: PriceTable) -> PriceChanges:
-    """Compares the prices in use, the shipped list included, with those after the update."""
+    """Compares the prices in use, the shipped list included."""
     prices = [
         (provider, model, before.find(model, provider), after.find(model, provider)) for provider, model in new.entries
     ]
@@ -183,7 +183,7 @@ def _dollars(rate: int) -> str:
 
 
 def fetch(address: str = ADDRESS) -> bytes:
-    """Raises BurndError if the list cannot be fetched.
+    """Raises BurndError.
 
     Reads in a thread with a deadline: socket timeouts never fire if the server sends a byte now and then.
     """
@@ -232,7 +232,7 @@ def _unreachable(address: str, what: str) -> BurndError:
 
 
 def update(user_file: Path, text: bytes, name: str, day: str) -> list[str]:
-    """Merges a list into the user's file; returns lines to print. Changes nothing if it raises PriceFileError."""
+    """Returns lines to print. Changes nothing if it raises PriceFileError."""
     new = RawList.read(text, name)
     before = PriceTable.load(str(user_file))
     old = RawList.read(user_file.read_bytes(), str(user_file)) if user_file.exists() else RawList({}, [], {})

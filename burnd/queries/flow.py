@@ -8,7 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from burnd.attribution.rates import Rate, Rates, Spent, spent_by
+from burnd.attribution.rates import Rate, RateFinder, Spent, spent_by
 from burnd.contract.reports import FlowParams
 from burnd.pricing import usd
 from burnd.queries import names, sessions
@@ -120,7 +120,7 @@ class _Drawing:
             for call in turn.tool_calls
         }
         turns = {(turn.model, turn.provider) for lane in lanes for turn in lane.turns}
-        self._rates = Rates(pricer.thresholds(turns))
+        self._rates = RateFinder(pricer.thresholds(turns))
         self.rates: set[Rate] = set()  # of all turns drawn
 
     def lane(self, lane: _Lane) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import msgspec
 
 VERSION = 1
 
-# Above every real turn; the sum of millions still fits SQLite's integers.
+# above every real turn; the sum of millions fits SQLite's integers
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**40)]
 
 

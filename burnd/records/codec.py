@@ -1,4 +1,4 @@
-"""Encodes records as lines of JSON and decodes them: the only module that knows the format of a line."""
+"""Encodes records as JSON lines and decodes them: the only module that knows the format of a line."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class _FlatStamp(msgspec.Struct):
 
 
 class _OlderContent(Content, frozen=True, kw_only=True):
-    """A content line in the older ledger's format, without a rail and block numbers."""
+    """A line of the older ledger."""
 
     rail_id: str = MAIN
     n: Count = 0
@@ -101,7 +101,7 @@ def encode(entry: Entry) -> bytes:
 
 
 def encode_over(line: bytes, entry: Entry) -> bytes:
-    """A line that replaces another and keeps its unknown fields."""
+    """Keeps unknown fields."""
     if isinstance(entry, Stamp):
         return encode(entry)
     old = _fields.decode(_envelope.decode(line).record)
@@ -113,7 +113,7 @@ def encode_over(line: bytes, entry: Entry) -> bytes:
 
 
 def decode(line: bytes) -> Entry | Skipped:
-    """Skipped if the line cannot be used. Never raises."""
+    """Never raises."""
     try:
         return _decode(line)
     except (msgspec.MsgspecError, ValueError, RecursionError):
@@ -121,7 +121,7 @@ def decode(line: bytes) -> Entry | Skipped:
 
 
 def decode_again(line: bytes) -> Entry | Skipped:
-    """Decodes a line that was decoded before, without checking its times."""
+    """Does not check times."""
     try:
         return (_decode_turn(line) if line.startswith(_TURN) else None) or _decode(line, check=False)
     except (msgspec.MsgspecError, ValueError, RecursionError):
@@ -161,7 +161,7 @@ def _decode(line: bytes, *, check: bool = True) -> Entry | Skipped:
 
 
 def _decode_turn(line: bytes) -> Turn | None:
-    """A turn without its envelope, in the format that burnd writes; None if it has another format."""
+    """None unless the line has the format that burnd writes."""
     end = -2 if line.endswith(b"}}\n") else -1 if line.endswith(b"}}") else 0
     if not end:
         return None
@@ -172,7 +172,7 @@ def _decode_turn(line: bytes) -> Turn | None:
 
 
 def _bounded(decoder: msgspec.json.Decoder[T], data: bytes | msgspec.Raw) -> T:
-    """Decodes records of the older format too, with longer names or null for missing fields."""
+    """Accepts longer names and null for missing fields, as in older records."""
     try:
         return decoder.decode(data)
     except msgspec.ValidationError:
@@ -187,7 +187,7 @@ def _shortened(data: bytes | msgspec.Raw, struct: type[Any]) -> bytes:
 
 
 def _check_times(entry: Entry) -> None:
-    """Raises ValueError for a time that cannot be parsed: it would break orders and filters later."""
+    """Raises ValueError: a bad time would break orders and filters later."""
     if isinstance(entry, Turn):
         to_ms(entry.ts)
     elif isinstance(entry, Prune):
@@ -208,10 +208,7 @@ def encode_content(record: Content) -> bytes:
 
 
 def decode_content(line: bytes, position: int = 0) -> Content | Skipped:
-    """Skipped if the line of a sidecar cannot be used. Never raises.
-
-    A block of the older format has no number and gets the position of its line.
-    """
+    """Never raises. A block of the older format gets the position of its line as its number."""
     try:
         record = _content_in(line, position)
         to_ms(record.ts)
@@ -231,7 +228,7 @@ def _content_in(line: bytes, position: int) -> Content:
 
 
 class EncodedEntry(NamedTuple):
-    """A line for the ledger, the entry as it will be read back, and its digest."""
+    """`entry` is as it will be read back."""
 
     line: bytes
     entry: Entry
@@ -266,7 +263,7 @@ def bounded_turn(turn: Turn) -> Turn:
 
 
 def _has_long_name(turn: Turn) -> bool:
-    """Whether a name has too many bytes; decoding only checks the number of characters, the same in ASCII."""
+    """In bytes; decoding only checks the number of characters, the same in ASCII."""
     texts = [turn.provider, turn.git_branch, turn.stop_reason, turn.harness_version, turn.request_id]
     names = [turn.model, *(text or "" for text in texts)]
     names += [call.name for call in turn.tool_calls]
@@ -276,7 +273,7 @@ def _has_long_name(turn: Turn) -> bool:
 
 
 def digest(entry: Entry) -> int:
-    """A signed 64-bit hash of a record without its revision: equal records need no new line."""
+    """Without the revision: equal records need no new line."""
     if isinstance(entry, Turn) and entry.rev != 1:
         entry = msgspec.structs.replace(entry, rev=1)
     return hash_of(_to_json(entry))
@@ -304,7 +301,7 @@ def _to_json(value: Any) -> bytes:
 
 
 def _cleaned(value: Any) -> Any:
-    """The value with every text cleaned; structs stay structs, so that defaults are left out."""
+    """Keeps structs, so that defaults are left out."""
     if isinstance(value, str):
         return clean(value)
     if isinstance(value, msgspec.Struct):

@@ -30,7 +30,7 @@ class BlobRef(Record, frozen=True, kw_only=True):
 
 
 class ToolUse(Record, frozen=True, kw_only=True):
-    """A call and its arguments: any JSON value, or a reference to a blob."""
+    """`input` is any JSON value, or a reference to a blob."""
 
     id: str
     name: str
@@ -38,7 +38,7 @@ class ToolUse(Record, frozen=True, kw_only=True):
 
 
 class ToolResult(Record, frozen=True, kw_only=True):
-    """The result of a call: any JSON value, mostly a string, or a reference to a blob."""
+    """`content` is any JSON value, mostly a string, or a reference to a blob."""
 
     tool_use_id: str
     content: msgspec.Raw = msgspec.field(default_factory=lambda: msgspec.Raw(b"null"))
@@ -46,7 +46,7 @@ class ToolResult(Record, frozen=True, kw_only=True):
 
 
 class File(Record, frozen=True, kw_only=True):
-    """An image or another attachment; on disk its bytes are always a blob."""
+    """An image or another attachment; on disk `data` is always a blob."""
 
     mime: str
     name: str | None = None
@@ -119,7 +119,7 @@ class Label(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 def label_of(record: Content) -> Label:
-    """Raises ValueError for a time that cannot be parsed."""
+    """Raises ValueError."""
     message_id, text = record.message_id, record.text
     rail, title = record.rail_id, None
     if message_id.startswith(TITLE):

@@ -1,8 +1,7 @@
 """Decodes JSON of other programs to a value, a repaired value or a reason; never raises.
 
-The number and length of values is bounded before decoding: a million small values take a hundred times the memory of
-their bytes. The excess is cut out of the JSON text; the beginning of a long list or text stays, and everything after
-it.
+Bounds the number and length of values before decoding: a million small values take a hundred times the memory of their
+bytes. The excess is cut out of the JSON text; what follows it stays.
 """
 
 from __future__ import annotations
@@ -25,9 +24,9 @@ Repair = Literal["bom", "nul", "utf8", "surrogate", "big-number", "wrong-type", 
 Surplus = Literal["many-values", "large"]
 
 MAX_DEPTH: Final = 200
-MOST_VALUES: Final = 20_000  # of one line or row; real ones have some hundreds
-WHOLE_BYTES: Final = 16 << 20  # JSON of up to this size keeps its long texts
-LONGEST_TEXT: Final = 1 << 20  # in larger JSON; also the most that content.read shows
+MOST_VALUES: Final = 20_000  # real lines have some hundreds
+WHOLE_BYTES: Final = 16 << 20  # larger JSON has its long texts cut
+LONGEST_TEXT: Final = 1 << 20  # then; also the most that content.read shows
 CUT_MARK: Final = b"... (cut)"
 
 _FAILURES: Final = (msgspec.MsgspecError, ValueError, RecursionError)
@@ -41,7 +40,7 @@ _STRINGS: Final = re.compile(_STRING, re.DOTALL)
 _STRING_OR_NUMBER: Final = re.compile(_STRING + rb"|-?\d[\d.eE+-]*+", re.DOTALL)
 _LOW: Final = rb"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 _HIGH: Final = rb"\\u[dD][89abAB][0-9a-fA-F]{2}"
-# Text up to the next lone surrogates, and these. Escapes match as a whole, so that the `ud800` of `\\ud800` stays.
+# Up to the next lone surrogates. Escapes match as a whole, so that the `ud800` of `\\ud800` stays.
 _TO_LONE: Final = re.compile(
     rb"((?:[^\\]++|\\(?:[^u]|u(?![dD][89a-fA-F][0-9a-fA-F]{2}))|" + _HIGH + _LOW + rb")*+)"
     rb"((?:" + _HIGH + rb"(?!" + _LOW + rb")|" + _LOW + rb")++)",
@@ -54,12 +53,12 @@ _NOT_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
 _BIG_DIGITS: Final = 19
 
 # Bounds.
-_LEAST_VALUES: Final = 256  # allowed in a field after others used up the bound
+_LEAST_VALUES: Final = 256  # in a field after others used up the bound
 _SHORT, _SHORTEST = 1024, 64
 _MARK: Final = re.compile(rb'[^"\[\]{},]*+(["\[\]{},])')
 _CLOSING: Final = {b"[": b"]", b"{": b"}"}
 _FEW_BYTES: Final = 64
-_TRIES: Final = 32  # quotes to check one by one before a string is searched in portions
+_TRIES: Final = 32  # quotes before a string is searched in portions
 
 
 class Rejected(msgspec.Struct, frozen=True):
@@ -72,10 +71,9 @@ class Repaired(msgspec.Struct, Generic[T], frozen=True):
 
 
 class SafeDecoder(Generic[T]):
-    """Decodes whole lines into a struct type whose fields all have defaults.
+    """Decodes lines into a struct type whose fields all have defaults.
 
-    A good line takes one decode and one check of its UTF-8; repairs are tried after a failure. `Raw` parts may be
-    nested deeply or have huge numbers: `unpack` rejects those.
+    Tries repairs only after a failure. `Raw` parts may be nested deeply or have huge numbers: `unpack` rejects those.
     """
 
     def __init__(self, struct: type[T]) -> None:
@@ -84,7 +82,7 @@ class SafeDecoder(Generic[T]):
         self._outline = _Outline(struct)
 
     def decode(self, line: bytes, offset: int = -1) -> T | Repaired[T] | Rejected:
-        """`offset` is the line's position in its file: a BOM is accepted only at 0."""
+        """A BOM is accepted only at offset 0."""
         if (excess := surplus(line)) is None:
             return self._decoded(line, offset)
         repairs: tuple[Repair, ...] = ()
@@ -105,7 +103,7 @@ class SafeDecoder(Generic[T]):
         return Repaired(value, (*repairs, *what, excess))
 
     def value(self, data: bytes | msgspec.Raw) -> T | None:
-        """The value, repaired if necessary; None if rejected."""
+        """None if rejected."""
         result = self.decode(bytes(data))
         if isinstance(result, Repaired):
             return result.value
@@ -156,19 +154,19 @@ class SafeDecoder(Generic[T]):
 
 
 def plain(data: bytes) -> Any | Rejected:
-    """Plain objects: at most `MAX_DEPTH` deep, all numbers finite, huge integers as text."""
+    """At most `MAX_DEPTH` deep, all numbers finite, huge integers as text."""
     return unpack(msgspec.Raw(data)).value
 
 
 class Unpacked(NamedTuple):
-    """A raw part's value, and the same part as JSON that any program can decode."""
+    """`raw` is JSON that any program can decode."""
 
     value: Any | Rejected
     raw: msgspec.Raw
 
 
 def unpack(raw: msgspec.Raw) -> Unpacked:
-    """Decodes a raw part; a rejected one becomes a JSON string of itself."""
+    """A rejected part becomes a JSON string of itself."""
     data = bytes(raw)
     if len(data) > MOST_VALUES and surplus(data) is not None:
         data = reduced(data) or b"null"
@@ -180,7 +178,7 @@ def unpack(raw: msgspec.Raw) -> Unpacked:
         value: Any = Rejected("too-deep")
     except RecursionError:
         value = Rejected("too-deep")
-    except msgspec.ValidationError:  # a number is out of range: integers become text
+    except msgspec.ValidationError:  # integers out of range become text
         try:
             value = msgspec.json.decode(_STRING_OR_NUMBER.sub(_big_number_as_text, data))
         except _FAILURES:
@@ -198,7 +196,6 @@ def _big_number_as_text(match: re.Match[bytes]) -> bytes:
 
 
 def depth(data: bytes) -> int:
-    """The nesting depth of the brackets outside of strings."""
     deepest = level = 0
     for byte in _STRINGS.sub(b"", data).translate(None, _NOT_BRACKETS):
         if byte in b"[{":
@@ -246,7 +243,7 @@ def without_lone_surrogates(data: bytes) -> bytes:
 
 
 def _drop(loose: dict[str, Any], error: str) -> bool:
-    """Removes the value that an error names, or converts it to an integer; False if the error names none."""
+    """Also converts numbers to integers. False if the error names no value."""
     _, marker, path = error.rpartition(_ERROR_PATH)
     steps: list[Any] = []
     for name, index, anything in _PATH_STEP.findall(path.removesuffix("`") if marker else ""):
@@ -271,7 +268,6 @@ def _drop(loose: dict[str, Any], error: str) -> bool:
 
 
 def surplus(data: bytes) -> Surplus | None:
-    """The bound that a JSON text exceeds, if any."""
     if len(data) > WHOLE_BYTES:
         return "large"
     if len(data) <= MOST_VALUES or _marks(data) <= MOST_VALUES:
@@ -285,7 +281,7 @@ def surplus(data: bytes) -> Surplus | None:
 
 
 def reduced(data: bytes, most: int = MOST_VALUES) -> bytes:
-    """The JSON text cut to all bounds; empty if it is not JSON, is nested too deeply, or is still too large."""
+    """Empty if it is not JSON, is nested too deeply, or is still too large."""
     return _small(_with_values(data.strip(_PADDING), most))
 
 
@@ -297,7 +293,7 @@ def _small(data: bytes) -> bytes:
 
 
 def _with_values(data: bytes, most: int) -> bytes:
-    """The JSON text with at most `most` values; the last list element is whole if others come before it."""
+    """The last list element is whole if others come before it."""
     closing: list[bytes] = []  # of the open brackets
     values = at = last_element = 0
     while (end := _after_mark(data, at)) > 0:
@@ -368,7 +364,7 @@ class _Outline:
 
 
 def small_values(chunks: Iterable[bytes]) -> bytes:
-    """A JSON text with its long strings cut, in one pass over its chunks; empty if it is still too large."""
+    """Cuts long strings, in one pass over the chunks; empty if the text is still too large."""
     output = bytearray()
     in_string, length, rest = False, 0, b""
     for chunk in chunks:
@@ -388,7 +384,7 @@ def small_values(chunks: Iterable[bytes]) -> bytes:
                 output += data[at:end] if end - at <= room else _whole_characters(data[at : at + room]) + CUT_MARK
             length += end - at
             if data[end : end + 1] == b"\\":
-                rest = data[end:]  # the other half of the escape is in the next chunk
+                rest = data[end:]  # half of an escape
                 break
             if end < len(data):
                 output += b'"'
@@ -400,14 +396,13 @@ def small_values(chunks: Iterable[bytes]) -> bytes:
 
 
 def _longest_after(size: int) -> int:
-    """The longest string allowed after `size` bytes of output."""
     if size < WHOLE_BYTES // 2:
         return LONGEST_TEXT
     return _SHORT if size < WHOLE_BYTES else _SHORTEST
 
 
 def _whole_characters(text: bytes) -> bytes:
-    """A cut JSON string without an incomplete escape or character at its end."""
+    """Without an incomplete escape or character at its end."""
     text = text[: _whole_escapes(text, 0)]
     for back in range(1, min(4, len(text)) + 1):
         if text[-back] < 0x80:
@@ -423,7 +418,7 @@ def _marks(data: bytes) -> int:
 
 
 def _after_mark(data: bytes, at: int) -> int:
-    """The position after the next bracket or comma outside of strings; 0 if none follows."""
+    """After the next bracket or comma outside of strings; 0 if none follows."""
     while (match := _MARK.match(data, at)) is not None:
         at = match.end()
         if match[1] != b'"':
@@ -435,7 +430,7 @@ def _after_mark(data: bytes, at: int) -> int:
 
 
 def _quote_after(data: bytes, at: int) -> int:
-    """The end of the string that `at` is in; -1 if it is not closed. Fast for long texts without escapes."""
+    """The end of the string that `at` is in; -1 if it is not closed."""
     begin = at
     for _ in range(_TRIES):
         quote = data.find(b'"', at)

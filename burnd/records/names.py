@@ -1,4 +1,4 @@
-"""Names, ids and paths from logs and clients: bounded in length, as file names, in short form, as git remotes."""
+"""Names, ids and paths: bounded in length, as file names, in short form, as git remotes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PathName = Annotated[str, msgspec.Meta(max_length=LONGEST_PATH)]
 
 
 def bounded(text: str, most: int = LONGEST_NAME) -> str:
-    """A text over `most` bytes is cut and gets a hash of the whole, so that names stay distinct."""
+    """A longer text is cut and gets a hash of the whole, so that names stay distinct."""
     if len(text) * 4 <= most:
         return text
     data = text.encode("utf-8", "surrogatepass")
@@ -32,12 +32,12 @@ def bounded(text: str, most: int = LONGEST_NAME) -> str:
 
 
 def bounded_tags(tags: Mapping[str, str | None]) -> dict[str, str | None]:
-    """Tags cut for reports; the ledger has them whole."""
+    """For reports; the ledger has them whole."""
     return {bounded(key): None if value is None else bounded(value) for key, value in tags.items()}
 
 
 def bound_names(value: Any, struct: Any) -> Any:
-    """Plain JSON with long names and paths cut, according to the types of the struct."""
+    """According to the types of the struct."""
     return _bound(value, _kind_of(struct))
 
 
@@ -59,8 +59,8 @@ def _bound(value: Any, kind: inspect.Type) -> Any:
     return value
 
 
-# Plain ids are file names, so that a user finds the sidecar of a session. Hashed names start with a character that
-# plain ones cannot have.
+# Users can find the sidecar of a session by its plain id. Hashed names start with a character that plain ones cannot
+# have.
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
 _RESERVED = re.compile(r"(?i:con|prn|aux|nul|com[0-9]|lpt[0-9])")
 _HASHED = "="
@@ -96,7 +96,6 @@ def is_bounded(path: str) -> bool:
 
 
 def bounded_path(path: str | None) -> str | None:
-    """A path that is too long or too deep is cut and gets a hash of the whole."""
     if not path:
         return None
     if is_bounded(path):

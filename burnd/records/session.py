@@ -1,4 +1,4 @@
-"""Records about sessions: metadata, events, totals, quotas, prunes, origins."""
+"""Records about sessions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _HASHES_A_LINE = 4096
 
 
 class Session(Record, frozen=True, kw_only=True):
-    """Metadata of a session. `title` and `summary` are set only by clients.
+    """`title` and `summary` are set only by clients.
 
     `roots` are log folders that a client announced. `content_since` is when `content_mode` began to apply, if later
     than the first message.
@@ -55,7 +55,7 @@ class Occurrence(Record, frozen=True, kw_only=True):
 
 
 class Compaction(Occurrence, frozen=True, kw_only=True):
-    """The harness replaced a rail's context by a summary.
+    """A summary replaced a rail's context.
 
     A `copied` one, which the log repeats from another, counts only until the original is found.
     """
@@ -79,7 +79,7 @@ class Event(Occurrence, frozen=True, kw_only=True):
 
 
 class Overhead(Record, frozen=True, kw_only=True):
-    """A harness's running total of a session from `since` to `ts`, by model, in USD. Totals are not added up."""
+    """A harness's running total of a session from `since` to `ts`, by model, in USD. Not to be added up."""
 
     v: int = always(VERSION)
     source: Name
@@ -114,7 +114,7 @@ class Quota(Record, frozen=True, kw_only=True):
 
 
 class Prune(Record, frozen=True, kw_only=True):
-    """Content of this session up to and including `upTo` was deleted, and is never captured again.
+    """Content up to and including `upTo` was deleted, and is never captured again.
 
     `messages` counts those that the session had by then.
     """
@@ -126,7 +126,7 @@ class Prune(Record, frozen=True, kw_only=True):
 
 
 class Origin(Record, frozen=True, kw_only=True):
-    """A session was forked, branched, cleared or copied from `origin`, whose text, or part of it, must not be stored.
+    """The session was forked, branched, cleared or copied from `origin`, whose text must not be stored.
 
     `content_mode` is inherited, `content_since` is when it began to apply to the origin.
     """
@@ -152,7 +152,7 @@ class Withheld(Record, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, session_id: str, hashes: Iterable[int], *, by_mode: bool) -> list[Withheld]:
-        """Records for these hashes, split to limit the length of a line."""
+        """Splits the hashes to limit the length of a line."""
         ordered = sorted(hashes)
         groups = (ordered[begin : begin + _HASHES_A_LINE] for begin in range(0, len(ordered), _HASHES_A_LINE))
         encoded = (b64encode(struct.pack(f">{len(group)}q", *group)).decode() for group in groups)

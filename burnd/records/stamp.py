@@ -15,7 +15,7 @@ class TimeRange(Record, frozen=True, kw_only=True):
 
 
 class Selector(Record, frozen=True, kw_only=True):
-    """The turns of a stamp: one message, a whole session, or a session within a time range."""
+    """One message, a whole session, or a session within a time range."""
 
     session_id: str | None = None
     message_id: str | None = None

@@ -33,13 +33,13 @@ def to_ms(text: str) -> int:
 
 @lru_cache(maxsize=2048)
 def index_ms(text: str) -> int:
-    """The time as the index stores it: a broken clock may write any year, so it is clamped to 1970 to 2099."""
+    """Clamped to 1970 to 2099: a broken clock may write any year."""
     ms = to_ms(text)
     return ms if _FIRST_MS <= ms <= _LAST_MS else min(max(ms, _FIRST_MS), _LAST_MS)
 
 
 def to_iso(ms: int) -> str:
-    """The canonical form, `2026-11-16T00:14:05.445Z`, in which text order is time order."""
+    """`2026-11-16T00:14:05.445Z`, in which text order is time order."""
     days, rest = divmod(min(max(ms, EARLIEST_MS), LATEST_MS), DAY_MS)
     seconds, millis = divmod(rest, 1000)
     minutes, seconds = divmod(seconds, 60)

@@ -34,7 +34,7 @@ class Usage(Record, frozen=True, kw_only=True, omit_defaults=False):
 
     @classmethod
     def disjoint(cls, prompt: int, output: int, *, cached: int = 0, written: int = 0, reasoning: int = 0) -> Usage:
-        """Converts counts in which the prompt includes `cached` and `written`, and the output includes `reasoning`."""
+        """The prompt includes `cached` and `written`, and the output includes `reasoning`."""
         cached, reasoning = min(cached, prompt), min(reasoning, output)
         written = min(written, prompt - cached)
         return cls(
@@ -62,7 +62,7 @@ class Usage(Record, frozen=True, kw_only=True, omit_defaults=False):
 
 
 class ServerTools(Record, frozen=True, kw_only=True):
-    """Requests to tools that run at the provider and are billed one by one."""
+    """Requests to tools at the provider, billed one by one."""
 
     search: Count = 0
     fetch: Count = 0
@@ -103,9 +103,7 @@ class Subagent(Record, frozen=True, kw_only=True):
 
 
 class PromptChange(Record, frozen=True, kw_only=True):
-    """A part of the prompt that changed before a request: a tool or MCP server that was added or removed, or a memory
-    file.
-    """
+    """A tool or MCP server that was added or removed, or a memory file that changed."""
 
     kind: Literal["mcp", "tool", "memory"]
     name: PathName
@@ -137,8 +135,7 @@ class MissStatement(Record, frozen=True, kw_only=True):
 
 
 class Basis(Record, frozen=True, kw_only=True):
-    """The facts that decide which session owns a message found in several logs; logs may be deleted, so the ledger has
-    them.
+    """The facts that decide which session owns a message found in several logs.
 
     The lowest `rank` owns it: 8 for a log without the request, plus 4 if marked as forked, 2 for a sidechain, 1 without
     a request id. Then the earliest `ts` (set if it differs from the turn's), then a log that is not `lateBorn`, then
@@ -199,7 +196,7 @@ class Turn(Record, frozen=True, kw_only=True):
     pull_request: PathName | None = None  # address of a pull request that was made or named in this turn
     quality: Quality = always("final")
     basis: Basis | None = None
-    # Set if the message turned out to be a copy of this one: the turn no longer counts.
+    # the message is a copy of this one: the turn no longer counts
     copy_of: str | None = None
 
     @property

@@ -1,4 +1,4 @@
-"""One client: reads its requests in turn, runs each while it is connected, and sends an answer or an error."""
+"""One client: reads its requests in turn, and sends an answer or an error to each."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from burnd.server.rpc import Fault, Request
 from burnd.server.service import Clients, Service
 from burnd.server.stream import Gone, Stream, TooLarge, TooSlow
 
-_QUICK_S: Final = 0.05  # watching quicker requests for a disconnect would cost as much as they do
+_QUICK_S: Final = 0.05  # a watch for disconnects costs as much as a quick request
 _UNFORESEEN: Final = Fault(
     protocol.FAILED, "burnd failed while answering", "the log has the location; please report it"
 )
@@ -30,7 +30,7 @@ log = structlog.get_logger()
 
 
 def fault_of(error: Exception) -> Fault | None:
-    """None for a defect of burnd. A client never gets a traceback."""
+    """None for a defect of burnd."""
     if isinstance(error, Fault):
         return error
     if isinstance(error, Refusal):
@@ -65,7 +65,7 @@ class Connection:
         try:
             while (line := await self._next()) is not None:
                 await self._handle(line)
-                await anyio.lowlevel.checkpoint()  # a client with many requests must not block others
+                await anyio.lowlevel.checkpoint()  # lets other clients run
         except Gone:
             log.debug("client.gone")
 
@@ -108,7 +108,7 @@ class Connection:
             raise exchange.failure
 
     async def _run(self, exchange: Exchange) -> None:
-        """The failure is saved before an error is sent: sending may be cancelled."""
+        """Saves the failure before it sends an error: sending may be cancelled."""
         method = exchange.request.method
         try:
             if (handler := self._methods.get(method)) is None:
@@ -134,7 +134,7 @@ class Connection:
 
 
 class Exchange:
-    """A request with its client: at most one answer or error, and any number of notifications."""
+    """A request with its client: at most one answer or error, any number of notifications."""
 
     def __init__(self, request: Request, stream: Stream, clients: Clients) -> None:
         self.request = request

@@ -1,4 +1,4 @@
-"""The listening socket: binds it privately, checks the user of each client, and serves a bounded number of clients."""
+"""The listening socket: binds it privately, checks the user of each client, limits their number."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from burnd.server.stream import Patience, Stream
 
 log = structlog.get_logger()
 
-BACKLOG = 1024  # a client that connects without blocking is refused when this is full
+BACKLOG = 1024  # when this is full, a client that does not block is refused
 LOOK_EVERY_S = 30.0
 PAUSE_S = 1.0
 LARGE_AT_ONCE = 2
 _ACCEPTS_PER_STEP = 16
 _LONGEST_PATH = 103  # bytes, on macOS; Linux allows four more
 _PRIVATE = 0o600
-_NO_FILE = (-1, -1)  # differs from every file's identity, and from None
+_NO_FILE = (-1, -1)  # no file's identity, and not None
 _NOT_A_SOCKET = {errno.EBADF, errno.EINVAL, errno.ENOTSOCK, errno.EOPNOTSUPP}
 # macOS and the BSDs: <sys/un.h>, which Python does not export.
 _SOL_LOCAL, _LOCAL_PEERCRED, _LOCAL_PEERPID = 0, 1, 2
@@ -52,7 +52,7 @@ class Peer(NamedTuple):
 
 
 def peer_of(connection: socket.socket) -> Peer:
-    """The peer according to the kernel. Raises OSError if it is unknown."""
+    """Raises OSError if the kernel does not know the peer."""
     if sys.platform == "linux":
         pid, uid, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
         return Peer(uid, pid)
@@ -69,7 +69,7 @@ def is_allowed(peer: Peer, *, own_uid: int, allows_root: bool) -> bool:
 
 
 def bind(path: Path) -> socket.socket:
-    """A socket that listens at `path`, mode 0600. The caller must own the home's lock.
+    """Listens at `path`, mode 0600. The caller must own the home's lock.
 
     Replaces a stale socket. Raises HomeBusy if a process listens at it, and SocketTaken if anything else is there.
     """
@@ -97,7 +97,7 @@ def bind(path: Path) -> socket.socket:
 
 
 def check_folder(path: Path) -> None:
-    """Raises SocketTaken if a socket cannot be made at `path`, or would not be private."""
+    """Raises SocketTaken."""
     if len(os.fsencode(path)) > _LONGEST_PATH:
         raise SocketTaken("is too long for a socket", str(path), "set BURND_SOCKET to a shorter path")
     folder = path.parent
@@ -138,9 +138,9 @@ def _identity(path: Path) -> Identity | None:
 
 
 class Listener:
-    """Accepts clients until cancelled. Uses a socket of the service manager if there is one, and does not remove it.
+    """Accepts clients until cancelled, at the service manager's socket if there is one.
 
-    If its path vanishes or is replaced, as by a cleaner of old files, the socket is bound again.
+    Binds its own socket again if the path vanishes or is replaced, as by a cleaner of old files.
     """
 
     def __init__(
@@ -180,7 +180,7 @@ class Listener:
                 self._bind_again()
 
     def close(self) -> None:
-        """Closes the sockets, and removes its own unless the path has been replaced."""
+        """Removes its own socket, unless the path has been replaced."""
         for listening in self._adopted:
             listening.close()
         if self._own is not None:
@@ -221,7 +221,7 @@ class Listener:
                     except OSError as error:
                         if error.errno is None or error.errno in _NOT_A_SOCKET:
                             raise
-                        # Without a free descriptor the connection stays in the backlog: back off.
+                        # without a free descriptor the connection stays in the backlog
                         log.warning("socket.not_accepted", reason=os.strerror(error.errno))
                         await anyio.sleep(PAUSE_S)
                         break
@@ -229,7 +229,7 @@ class Listener:
                 await anyio.lowlevel.checkpoint()
 
     def _admit(self, connection: socket.socket, clients: anyio.abc.TaskGroup) -> None:
-        """Serves the client, unless it is another user's or there are too many. Reads nothing from it before."""
+        """Closes the connection if it is another user's or there are too many."""
         counts = self._service.clients
         try:
             peer = peer_of(connection)
@@ -256,7 +256,7 @@ class Listener:
         try:
             await Connection(stream, self._service, self._methods).serve()
         except SyncFailed:
-            raise  # the ledger may be incomplete: the daemon must end
+            raise  # the ledger may be incomplete
         except Exception as error:  # noqa: BLE001 - a client must never end the daemon
             log.error("client.failed", error=type(error).__name__)
         finally:

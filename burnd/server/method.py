@@ -1,4 +1,4 @@
-"""A method of the socket: its entry in the table of methods, and the function that answers it."""
+"""A method of the socket and the function that answers it."""
 
 from __future__ import annotations
 
@@ -23,10 +23,8 @@ Result = Mapping[str, Any]
 
 
 class Caller(Protocol):
-    """The client of a request, for methods that send more than one message."""
-
     async def answer(self, result: Result) -> None:
-        """Answers now; what the method returns is then not sent."""
+        """Answers now; what the method returns is not sent."""
         ...
 
     async def notify(self, method: str, params: Result) -> None: ...
@@ -45,7 +43,7 @@ class Method:
 
 @dataclass(frozen=True)
 class LongMethod:
-    """A method that gets its caller, for notifications and progress."""
+    """A method that notifies its caller or reports progress."""
 
     params: type[Params]
     call: Callable[[Service, Any, Caller], Awaitable[Result]]
@@ -58,7 +56,7 @@ AnyMethod = Method | LongMethod
 
 
 def query(params: type[Params], function: Callable[[View, Any], Result]) -> Method:
-    """A method that queries the index: `function` runs in a worker thread, on one state of the index."""
+    """`function` runs in a worker thread, on one state of the index."""
 
     async def call(service: Service, given: Any) -> Result:
         project = getattr(given, "project", None)
@@ -68,10 +66,7 @@ def query(params: type[Params], function: Callable[[View, Any], Result]) -> Meth
 
 
 async def answered(method: AnyMethod, service: Service, given: Any, caller: Caller) -> Result:
-    """The answer of a method.
-
-    One that may be partial gets `backfill`, as it was before the call, and the display settings.
-    """
+    """A partial answer gets `backfill`, as it was before the call; all get the display settings."""
     if not method.params.partial:
         return await method.run(service, given, caller)
     backfill = service.backfill()
@@ -83,7 +78,7 @@ async def answered(method: AnyMethod, service: Service, given: Any, caller: Call
             raise
         raise Missing(str(error), _READING) from error
     display = service.settings.display
-    # totals that are no longer used failed, or all logs are read
+    # no longer used: all logs are read, or the totals failed
     if is_exact and (service.has_totals or service.backfill().done):
         return {**answer, **display, "backfill": msgspec.structs.replace(backfill, exact=True)}
     return {"backfill": backfill, **display, **answer} if backfill.done else {**answer, **display, "backfill": backfill}
@@ -104,7 +99,7 @@ async def with_progress(caller: Caller, progress: Callable[[], tuple[int, int] |
 
 
 def at_its_prices(view: View, answer: Result) -> Result:
-    """An answer about costs, with notes if the price file cannot be used or the list is old."""
+    """Adds notes if the price file cannot be used or the list is old."""
     notes = {}
     if view.prices.problem:
         notes["pricesProblem"] = view.prices.problem

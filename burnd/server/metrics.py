@@ -1,4 +1,4 @@
-"""A Prometheus endpoint on a loopback address: usage and cost by model and project, and the state of the sources."""
+"""A Prometheus endpoint on a loopback address: usage and cost by model and project, state of the sources."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _TEXT = "text/plain; version=0.0.4; charset=utf-8"
 _BY = SummaryParams(by="model,project", limit=MOST_SERIES)
 # OpenTelemetry's GenAI conventions, with underscores for dots.
 _USAGE = "gen_ai_client_inference_usage"
-# Columns of `export`, and the names in an answer of the socket.
+# columns of `export`, and fields of an answer
 _KINDS = {
     "input": "input",
     "output": "output",
@@ -39,7 +39,7 @@ _KINDS = {
     "cache_create_5m": "cacheCreate5m",
     "cache_create_1h": "cacheCreate1h",
 }
-# Name, help, and the fields of usage that are added. Cached tokens are within input, reasoning is within output.
+# Name, help, and the fields of usage that are added.
 _COUNTERS = (
     (f"{_USAGE}_input_tokens_total", "Input tokens, cached ones included.", ("input", "cacheRead", "cacheCreate5m",
       "cacheCreate1h")),
@@ -49,6 +49,7 @@ _COUNTERS = (
       "cacheCreate1h")),
     (f"{_USAGE}_reasoning_output_tokens_total", "Output tokens of reasoning.", ("reasoning",)),
 )  # fmt: skip
+_ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 Labels = Mapping[str, str]
 Series = tuple[str, str]  # model and project
 
@@ -56,7 +57,7 @@ Series = tuple[str, str]  # model and project
 class Counters:
     """Usage since the first scrape. Counters only grow, while sums shrink if a turn is removed.
 
-    Old logs do not count: turns of last month would look like usage of this minute.
+    Old logs do not count: they would look like usage of this minute.
     """
 
     def __init__(self) -> None:
@@ -80,7 +81,7 @@ class Counters:
 
 
 class Metrics:
-    """Serves `GET /metrics` at one address, to every user of the machine."""
+    """Every user of the machine can read it."""
 
     def __init__(self, service: Service, address: Address) -> None:
         self._service, self._address = service, address
@@ -115,7 +116,7 @@ class Metrics:
             try:
                 await self._answer(client)
             except (anyio.EndOfStream, anyio.BrokenResourceError, TimeoutError):
-                pass  # the client disconnected, or sent no request
+                pass  # disconnected, or sent no request
             except Exception as error:  # noqa: BLE001 - a client must never end the daemon
                 log.warning("metrics.failed", error=error_types(error))
             finally:
@@ -213,17 +214,12 @@ def _labels(series: Series) -> Labels:
 def _metric(name: str, kind: str, about: str, samples: Iterable[tuple[Labels, float]]) -> str:
     lines = [f"# HELP {name} {about}\n# TYPE {name} {kind}\n"]
     for labels, value in samples:
-        pairs = ",".join(f'{label}="{_escaped(text)}"' for label, text in labels.items())
+        pairs = ",".join(f'{label}="{text.translate(_ESCAPES)}"' for label, text in labels.items())
         lines.append(f"{name}{{{pairs}}} {value!r}\n" if pairs else f"{name} {value!r}\n")
     return "".join(lines)
 
 
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-
-
 def _is_local(head: str) -> bool:
-    """Whether the request names this machine as its host."""
     hosts = [line.partition(":")[2].strip() for line in head.split("\r\n")[1:] if line.lower().startswith("host:")]
     name = hosts[0] if len(hosts) == 1 else ""
     host = name[1:].partition("]")[0] if name.startswith("[") else name.partition(":")[0]

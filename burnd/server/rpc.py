@@ -1,4 +1,4 @@
-"""JSON-RPC 2.0 as bytes: parses requests; makes answers, errors and notifications."""
+"""JSON-RPC 2.0: parses requests; encodes answers, errors and notifications."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SIZED = (str, list, tuple, dict, msgspec.Raw, Mapping)
 
 
 class Fault(Exception):
-    """An error for the client: a code, a sentence, a hint, and for some what it is `about`."""
+    """An error for the client. `about` is what it concerns."""
 
     def __init__(self, code: int, message: str, hint: str = "", about: str = "") -> None:
         self.code, self.message, self.hint, self.about = code, message, hint, about
@@ -36,7 +36,7 @@ class _Envelope(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Request(msgspec.Struct, frozen=True):
-    """`id` is echoed byte by byte; None makes it a notification, which gets no answer."""
+    """`id` is echoed byte by byte; None for a notification, which gets no answer."""
 
     method: str
     params: msgspec.Raw
@@ -101,7 +101,7 @@ def _checked_id(raw: msgspec.Raw) -> msgspec.Raw | None:
 
 
 def answer(id_: msgspec.Raw, result: Mapping[str, Any]) -> bytes:
-    """The response line. Raises Fault if it is too large: it is encoded piece by piece up to the limit."""
+    """Encodes piece by piece, and raises Fault if the line is too large."""
     line = bytearray(b'{"jsonrpc":"2.0","id":' + bytes(id_) + b',"result":')
     for piece in _pieces({"version": protocol.VERSION, **result}):
         line += piece
@@ -116,7 +116,6 @@ def answer(id_: msgspec.Raw, result: Mapping[str, Any]) -> bytes:
 
 
 def _pieces(value: Any) -> Iterator[bytes]:
-    """A value as JSON; long values in several pieces."""
     if isinstance(value, Mapping) and any(map(_is_long, value.values())):
         before = b"{"
         for key, item in value.items():
@@ -161,7 +160,7 @@ def _encoded(value: Any) -> bytes:
 
 
 def _repaired(value: Any) -> Any:
-    """The value with every text as valid UTF-8; file names may be any bytes."""
+    """File names may be any bytes."""
     if isinstance(value, str):
         return value.encode("utf-8", "backslashreplace").decode()
     if isinstance(value, Mapping):

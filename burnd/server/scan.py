@@ -1,4 +1,4 @@
-"""Answers reports without a daemon (`--scan`): reads all logs into an index in memory and writes nothing."""
+"""Answers reports without a daemon (`--scan`), from an index in memory; writes nothing."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _WHOLE = {"done": True, "percent": None, "secondsLeft": None, "blocked": None}
 
 
 async def serve(home: Home, requests: BinaryIO, answers: BinaryIO) -> None:
-    """Answers requests, one per line, as the socket does, from one pass over all logs."""
+    """Answers one request per line, from one pass over all logs."""
     prices = LivePrices(home.prices).table
     async with AsyncExitStack() as stack:
         index: IndexStore | None = None

@@ -1,4 +1,4 @@
-"""The running daemon as its clients see it: settings, prices, the feed of turns, and queries of the index."""
+"""The running daemon as its clients see it: settings, prices, the feed of turns, queries of the index."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Follower:
             self._ready.set()
 
     async def take(self) -> tuple[list[TurnEvent | Notice], int]:
-        """Waits for events; returns them and the number that was dropped before them."""
+        """Waits for events; returns them and the number dropped before them."""
         await self._ready.wait()
         self._ready = anyio.Event()
         events, missed = list(self._queue), self._missed
@@ -92,7 +92,7 @@ class Follower:
 
 
 class Feed:
-    """Passes recorded turns to all followers, without waiting for a slow one."""
+    """Passes recorded turns to all followers without waiting for them."""
 
     def __init__(self) -> None:
         self._followers: list[Follower] = []
@@ -123,7 +123,7 @@ class Feed:
 
 
 class LivePrices:
-    """The price table, read again when the user's file changes. If that fails, the last good table stays."""
+    """Reads the price table again when the user's file changes. If that fails, the last good table stays."""
 
     def __init__(self, user_file: Path) -> None:
         self._file = user_file
@@ -150,7 +150,7 @@ class LivePrices:
 
 
 class LiveSettings:
-    """The settings, read again when their file changes, except those that need a restart.
+    """Reads the settings again when their file changes, except those that need a restart.
 
     While the file cannot be used, the last good settings stay.
     """
@@ -189,8 +189,6 @@ def _fingerprint_of(path: Path) -> _Fingerprint:
 
 
 class Work(msgspec.Struct):
-    """A long operation on the index, and its progress."""
-
     what: str
     done: int = 0
     total: int = 0
@@ -223,7 +221,7 @@ class Opened(NamedTuple):
 
 
 class Service:
-    """State and parts of the running daemon. Until the pipeline is open, methods that need it raise NotNow."""
+    """State and parts of the daemon. Until the pipeline is open, methods that need it raise NotNow."""
 
     def __init__(
         self,
@@ -304,7 +302,6 @@ class Service:
         return backfill_state(source.status() for source in self.sources.values()) if self.is_open else UNKNOWN
 
     def opening(self, done: int, total: int) -> None:
-        """Reports the progress of an index that is rebuilt before the daemon is open."""
         self.work = Work("rebuilding", done, total)
 
     def waiting(self, why: str) -> None:
@@ -318,7 +315,7 @@ class Service:
         return self._opened is not None
 
     async def until_open(self) -> None:
-        """Waits until all methods can be called. Raises NotNow if that needs the user, as with a full disk."""
+        """Raises NotNow if that needs the user, as with a full disk."""
         while not self.is_open:
             if self.work.is_blocked:
                 raise self._not_open()
@@ -376,8 +373,7 @@ class Service:
     ) -> T:
         """Runs a query on one state of the index, in a worker thread; cancelling interrupts it.
 
-        A query of `totals` runs on the index of totals as long as there is one. An urgent one does not wait for long
-        ones.
+        `totals` may be answered by the index of totals. An urgent query does not wait for long ones.
         """
         folders = {project: await self.folders.resolve(project)} if project and os.path.isabs(project) else {}
         prices, now = self.prices.table, self.now()
@@ -385,7 +381,7 @@ class Service:
         if totals and self.early_totals is not None and (early := await self.early_totals.index()) is not None:
             try:
                 return await early.ask(ask, within, urgent=urgent)
-            except IndexDamaged as error:  # or it is closed, since all old logs are read
+            except IndexDamaged as error:  # or closed, since all old logs are read
                 self.early_totals.abandon(error)
         return await self.pipeline.index.ask(ask, within, urgent=urgent)
 
@@ -393,7 +389,7 @@ class Service:
         return await anyio.to_thread.run_sync(work, self.opened.search_indexer.recall, limiter=self._readers)
 
     def add_roots(self, source: str, folders: list[str]) -> None:
-        """Lets a source read these folders as well, also after its restart."""
+        """Survives a restart of the source."""
         roots = self.roots.setdefault(source, [])
         new = [folder for folder in folders if folder not in roots]
         roots += new
@@ -416,7 +412,7 @@ class Service:
             await tasks.sleep_until_tick(_PRICES_S)
 
     async def _follow_settings(self) -> None:
-        """Applies the settings that the pipeline keeps; all others are read where they are used."""
+        """For settings that the pipeline stores; all others are read where they are used."""
         while True:
             self.pipeline.disk.reserve = self.settings.reserve
             await tasks.sleep_until_tick(_SETTINGS_S)

@@ -37,7 +37,7 @@ class TooSlow(Exception):
 class Stream:
     """Reads on demand: a client that sends faster than it reads fills its own buffer.
 
-    `large` limits the number of requests above the usual size, and so the memory for all clients.
+    `large` limits the number of large requests, and so the memory for all clients.
     """
 
     def __init__(self, connection: socket.socket, patience: Patience, large: anyio.CapacityLimiter) -> None:
@@ -51,7 +51,7 @@ class Stream:
         self._is_cut = False
 
     async def line(self) -> bytes | None:
-        """The next line that is not blank, without its newline; None at the end."""
+        """Skips blank lines; None at the end."""
         while True:
             if not self._buffer:
                 has_more = False
@@ -63,13 +63,13 @@ class Stream:
             if line.strip():
                 return line
             del self._buffer[: len(self._buffer) - len(self._buffer.lstrip(b"\r\n"))]
-            await anyio.lowlevel.checkpoint()  # a client that sends only newlines must not block others
+            await anyio.lowlevel.checkpoint()  # lets other clients run
 
     async def send(self, data: bytes) -> None:
         """Raises Gone if the client does not read it."""
         async with self._sending:
             if self._is_cut:
-                raise Gone  # half a line was sent: nothing after it could be parsed
+                raise Gone  # half a line was sent
             self._is_cut = True
             view = memoryview(data)
             with anyio.move_on_after(self._patience.take):
@@ -85,10 +85,9 @@ class Stream:
         raise Gone
 
     async def gone(self) -> None:
-        """Returns when the client has closed its end.
+        """Returns when the client has closed both directions.
 
-        One that only shut down writing, as `socat` does, still waits for its answer: sending nothing fails only if both
-        directions are closed.
+        One that only shut down writing, as `socat` does, still waits for its answer.
         """
         await anyio.wait_readable(self._socket)
         while True:
@@ -115,7 +114,7 @@ class Stream:
         raise TooSlow
 
     async def _up_to(self, limit: int) -> bytes | None:
-        """The next line once it is complete; None if it is longer than the limit."""
+        """None if the line is longer than the limit."""
         searched = 0
         while (end := self._buffer.find(b"\n", searched)) < 0:
             searched = len(self._buffer)
@@ -131,7 +130,7 @@ class Stream:
         return line
 
     async def _fill(self) -> bool:
-        """Reads more bytes; False at the end."""
+        """False at the end."""
         while not self._ended:
             try:
                 data = self._socket.recv(CHUNK)

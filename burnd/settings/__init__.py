@@ -1,1 +1,1 @@
-"""Every setting: its default, where its value comes from, how it is changed and shown."""
+"""All settings: defaults, loading, changing and showing."""

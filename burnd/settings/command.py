@@ -1,4 +1,4 @@
-"""`python -m burnd.settings.command`: the actions of `burnctl config`. A change edits one line of config.toml."""
+"""`python -m burnd.settings.command`: the actions of `burnctl config`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Lines(NamedTuple):
 def set_value(home: Home, name: str, text: str) -> Change:
     """Sets a key to `text`: TOML, or a bare word for a string. Raises ConfigError and changes nothing.
 
-    Without a config.toml, one with every default is made first. A config.toml that is a link stays one.
+    Edits one line of config.toml, which is made with every default if it is missing, and stays a link if it is one.
     """
     path, name = home.config, config.full_name(name)
     key = config.find_key(name, path)
@@ -56,7 +56,6 @@ def set_value(home: Home, name: str, text: str) -> Change:
 
 
 def with_value(text: str, name: str, value: Any) -> str:
-    """The text of a config.toml with one key changed or added."""
     table, key = name.split(".")
     lines = text.splitlines(keepends=True)
     new = tomli_w.dumps({key: value}).rstrip("\n")
@@ -68,7 +67,7 @@ def with_value(text: str, name: str, value: Any) -> str:
     else:
         comment, line = "", lines[span.begin].rstrip()
         for at in (at for at, char in enumerate(line) if char == "#" and span.end - span.begin == 1):
-            if _parsed(line[:at]) == _parsed(line):  # a comment after the value, which stays
+            if _parsed(line[:at]) == _parsed(line):  # keeps a comment after the value
                 comment = line[len(line[:at].rstrip()) :]
                 break
         lines[span.begin : span.end] = [f"{new}{comment}\n"]
@@ -76,7 +75,7 @@ def with_value(text: str, name: str, value: Any) -> str:
 
 
 def _find(lines: list[str], table: str, key: str) -> Lines | None:
-    """The lines of the key; an empty range in its table if it is not there; None without that table."""
+    """An empty range in its table if the key is not there; None without that table."""
     inside, free = False, None
     number = 0
     while number < len(lines):
@@ -95,12 +94,11 @@ def _find(lines: list[str], table: str, key: str) -> Lines | None:
 
 
 def _whole(lines: list[str]) -> list[str]:
-    """The lines, with a newline after the last one."""
     return [*lines[:-1], lines[-1].rstrip("\r\n") + "\n"] if lines else []
 
 
 def _checked(key: Key, text: str, path: Path) -> Any:
-    """`30` is a number, `["a"]` a list, `"x"` and a bare `x` a string; a number is a string if the key needs one."""
+    """A bare word, or a number if the key needs one, is a string."""
     tables = _parsed(f"value = {text}")
     if tables is None or set(tables) != {"value"}:
         return config.checked(key, text, str(path), key.name)
@@ -121,7 +119,7 @@ def _parsed(text: str) -> dict[str, Any] | None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs `init`, `show`, `set KEY VALUE` or `path`, and prints the result as a JSON object."""
+    """Prints the result as a JSON object."""
     action, *words = sys.argv[1:] if arguments is None else arguments
     try:
         result = _ACTIONS[action](find_home(), *words)

@@ -1,4 +1,4 @@
-"""Loads the settings: from the environment, else config.toml, else the defaults. Writes the template of the file."""
+"""Loads the settings: from the environment, else config.toml, else the defaults. Writes the template."""
 
 from __future__ import annotations
 
@@ -25,8 +25,6 @@ from burnd.settings.keys import BY_NAME, FOREVER, GUARD_LIMITS, KEYS, PLANS, Add
 
 @dataclass(frozen=True)
 class Settings:
-    """Every setting with its value, and the names of those from the environment."""
-
     values: Mapping[str, Any]
     from_env: frozenset[str] = frozenset()
 
@@ -83,13 +81,13 @@ class Settings:
 
     @property
     def plan_dollars(self) -> dict[str, float]:
-        """The limits of the plan in dollars, by window."""
+        """By window."""
         amounts = {"5h": self.values["limits.five_hours_usd"], "7d": self.values["limits.week_usd"]}
         return {window: float(amount) for window, amount in amounts.items() if amount}
 
     @property
     def display(self) -> dict[str, Any]:
-        """Fields of every report: the currency and the plans, if they are set."""
+        """Fields of every report."""
         fields: dict[str, Any] = {}
         code, rate = self.values["display.currency"], self.values["display.rate"]
         if code != "USD" and rate:
@@ -110,13 +108,13 @@ class Settings:
 
     @property
     def reserve(self) -> int | None:
-        """Bytes of free disk; None for the default."""
+        """Bytes; None for the default."""
         reserve = self.values["disk.reserve"]
         return None if reserve == "auto" else cast("int", reserve)
 
 
 def load(home: Home, env: Mapping[str, str] = os.environ) -> Settings:
-    """The settings of a daemon that starts now. Raises ConfigError."""
+    """Raises ConfigError."""
     file_values: dict[str, Any] = {}
     if os.path.lexists(path := home.config):  # a dangling link is an error: its target may forbid content
         tables = flat(parsed(text_of(path), path), path)
@@ -133,14 +131,13 @@ def load(home: Home, env: Mapping[str, str] = os.environ) -> Settings:
 
 
 def reload(running: Settings, home: Home, env: Mapping[str, str]) -> Settings:
-    """The settings of a running daemon after a change of the file. Raises ConfigError."""
+    """Keeps the values of settings that need a restart. Raises ConfigError."""
     new = load(home, env)
     values = {key.name: (running if key.restart else new).values[key.name] for key in KEYS}
     return Settings(values, running.from_env)
 
 
 def described(home: Home, settings: Settings) -> dict[str, Any]:
-    """Each setting with its value and where it is from, as `config` answers."""
     return {
         "path": str(home.config),
         "settings": [
@@ -159,7 +156,6 @@ def described(home: Home, settings: Settings) -> dict[str, Any]:
 
 
 def template() -> str:
-    """A config.toml with every default and its meaning."""
     parts = ["# Settings of burnd, with their defaults. Variables of the environment override this file.\n"]
     section = ""
     for key in KEYS:
@@ -175,7 +171,7 @@ def template() -> str:
 
 
 def init(home: Home) -> Path:
-    """Writes the template, with the values of an older config.json. Raises ConfigError if there is a config.toml."""
+    """Writes the template, with the values of an older config.json. Raises ConfigError."""
     if home.config.exists():
         raise ConfigError(str(home.config), "", "already exists; edit it, or move it away first")
     older = _from_json(home.older_config) if home.older_config.exists() else {}
@@ -225,7 +221,7 @@ def text_of(path: Path) -> str:
 
 
 def flat(tables: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    """`{"content": {"store": ...}}` as `{"content.store": ...}`. Raises ConfigError."""
+    """Dotted keys. Raises ConfigError."""
     values = {}
     for table, keys in tables.items():
         if not isinstance(keys, dict):
@@ -242,7 +238,7 @@ def find_key(name: str, path: Path) -> Key:
 
 
 def full_name(name: str) -> str:
-    """The name of a setting with its table: `plan` is `display.plan`, if no other table has such a key."""
+    """`plan` is `display.plan`, if no other table has such a key."""
     names = [key.name for key in KEYS if key.name.partition(".")[2] == name]
     return names[0] if len(names) == 1 else name
 
@@ -253,7 +249,7 @@ def _suggestion(name: str) -> str:
 
 
 def checked(key: Key, value: Any, where: str, shown: str) -> Any:
-    """The value in its normal form. Raises ConfigError with the file, the key and the reason."""
+    """Raises ConfigError with the file, the key and the reason."""
     try:
         return key.check(value)
     except ValueError as error:

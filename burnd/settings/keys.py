@@ -1,4 +1,4 @@
-"""The table of settings: name, default, check, meaning, and whether a change needs a restart."""
+"""The table of settings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MACHINE_ID = re.compile("[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 
 class Key(NamedTuple):
-    """A setting. `env` is a variable that overrides the file; without `restart`, a change applies within seconds."""
+    """`env` is a variable that overrides the file; without `restart`, a change applies within seconds."""
 
     name: str
     default: Any
@@ -25,7 +25,7 @@ class Key(NamedTuple):
 
 
 def _must(is_valid: Callable[[Any], bool], what: str) -> Callable[[Any], Any]:
-    """A check: returns the value, or raises ValueError with what it must be."""
+    """A check raises ValueError."""
 
     def check(value: Any) -> Any:
         if not is_valid(value):
@@ -91,7 +91,7 @@ class Address(NamedTuple):
 
 
 def loopback_address(text: str) -> Address:
-    """Parses `127.0.0.1:9464` or `[::1]:9464`. Raises ValueError for any other kind of address."""
+    """Parses `127.0.0.1:9464` or `[::1]:9464`. Raises ValueError."""
     host, _, port = text.rpartition(":")
     host = host[1:-1] if host.startswith("[") and host.endswith("]") else host
     if not ipaddress.ip_address(host).is_loopback or not port.isdecimal() or not 0 < int(port) < 1 << 16:
@@ -109,7 +109,7 @@ def _listen(value: Any) -> Any:
 
 
 def _days(value: Any) -> Any:
-    """A number of days; "forever", or the older -1, for no limit."""
+    """Accepts -1, the older form of "forever"."""
     if isinstance(value, str) and value != FOREVER:
         try:
             value = float(value) if "." in value else int(value)

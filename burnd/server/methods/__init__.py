@@ -1,4 +1,4 @@
-"""The handlers of all methods by name, from the tuple `METHODS` of each module."""
+"""The handlers of all methods by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Methods of the daemon itself: settings, flush, rebuild and shutdown, live turns, stamps, announcements, the guard."""
+"""Methods of the daemon: settings, flush, rebuild, shutdown, live turns, stamps, announcements, the guard."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ from burnd.settings.config import described
 
 
 async def flush(service: Service, params: FlushParams) -> Result:
-    """Makes every source record all readable logs; the answer lists those that could not, with the reason."""
+    """Makes every source record all readable logs; the answer lists those that could not."""
     await service.until_open()
     await service.spool.drain()
     reasons: dict[str, str | None] = {}
@@ -64,7 +64,7 @@ async def flush(service: Service, params: FlushParams) -> Result:
         for source in service.sources.values():
             tasks.start_soon(flush_one, source)
     if service.spool.waiting:
-        await service.spool.drain()  # again: stamps may name sessions that were just recorded
+        await service.spool.drain()  # stamps may name sessions that were just recorded
     sources: list[dict[str, object]] = []
     for name in service.sources:
         reason = reasons[name]
@@ -150,7 +150,7 @@ def is_wanted(turn: Turn, params: TailParams, project: Project | None) -> bool:
 
 
 async def _exceeded_budgets(service: Service) -> list[dict[str, Any]]:
-    """Empty while the index cannot be queried: tail works without it."""
+    """Empty while the index cannot be queried."""
     budgets = service.settings.budgets
     if not budgets:
         return []
@@ -198,7 +198,7 @@ async def stamp(service: Service, params: StampParams) -> Result:
 
 
 async def remove_stamps(service: Service, params: RemoveStampsParams) -> Result:
-    """Durable when it returns. Reads the spool first: the stamp that gave a tag may still wait there."""
+    """Durable when it returns. Reads the spool first: the stamp that set a key may be there."""
     if not params.keys:
         raise Refusal("no key to remove", "name at least one in `keys`")
     keys = list(dict.fromkeys(params.keys))
@@ -213,7 +213,7 @@ async def remove_stamps(service: Service, params: RemoveStampsParams) -> Result:
 
 
 async def _for_known_sessions(service: Service, stamps: list[Stamp]) -> list[Stamp]:
-    """The stamps with their sessions' ids in full. Raises Refusal, or NotNow while the session may still turn up."""
+    """Completes session ids. Raises Refusal, or NotNow while the session may still be found."""
     names = {one.selector.session_id for one in stamps if one.selector.session_id is not None}
     backfill = service.backfill()
     sessions: dict[str, str] = {}
@@ -232,7 +232,7 @@ async def _for_known_sessions(service: Service, stamps: list[Stamp]) -> list[Sta
 
 
 def _as_stamp(one: OneStamp, now: str, number: int | None) -> Stamp:
-    """The stamp for the ledger, with canonical times, so that the same stamp is the same line. Raises Refusal."""
+    """Canonical times make the same stamp the same line. Raises Refusal."""
     span = one.selector.range
     selector = Selector(
         session_id=one.selector.session_id,
@@ -272,7 +272,6 @@ async def announce_session(service: Service, params: AnnounceParams) -> Result:
 
 
 async def read_spool(service: Service, params: SpoolParams) -> Result:
-    """Reads the spool now instead of at the next regular read."""
     drained = await service.spool.drain()
     claims: list[dict[str, str | None]] = [
         {"claim": name, "sessionId": session_id} for name, session_id in drained.claimed.items()
@@ -286,14 +285,13 @@ async def read_spool(service: Service, params: SpoolParams) -> Result:
 
 
 async def check_call(service: Service, params: CheckGuardParams) -> Result:
-    """Must answer in time: otherwise the hook allows the call."""
+    """Must be quick: after a timeout the hook allows the call."""
     look = partial(service.ask, urgent=True)
     call = NextCall(params.tool, params.subject) if params.tool is not None else None
     return await service.guard.check(look, service.settings.guard_limits, params.session, params.source, call)
 
 
 async def guard_status(service: Service, params: GuardStatusParams) -> Result:
-    """Limits of sessions have a use only if a session is given."""
     limits = service.settings.guard_limits
 
     def look(view: View) -> list[Use]:
@@ -305,7 +303,7 @@ async def guard_status(service: Service, params: GuardStatusParams) -> Result:
 
 
 async def allow_session(service: Service, params: AllowParams) -> Result:
-    # The first call of a session may be denied before the session is recorded.
+    # a session's first call may be denied before the session is recorded
     denied = {denial.session for denial in service.guard.denials if denial.session.startswith(params.session)}
     session = denied.pop() if len(denied) == 1 else await service.ask(lambda view: _session_id(view, params.session))
     until = 0 if params.seconds is None else service.now() + params.seconds * 1000

@@ -48,11 +48,11 @@ from burnd.server.service import Service
 
 _PORTION_S: Final = 60.0  # a session may be very long
 _SETTLED_S: Final = 2.0
-_MOST_NAMED: Final = 200  # rows that may need content to be read
+_MOST_NAMED: Final = 200  # rows
 
 
 async def summarize(service: Service, params: SummaryParams) -> Result:
-    """May read content, to name sessions without a title by their first prompt."""
+    """May read content, to name sessions by their first prompt."""
     recall = service.search_indexer.recall
 
     def answer(view: View) -> Result:
@@ -65,7 +65,7 @@ async def summarize(service: Service, params: SummaryParams) -> Result:
 
 
 async def explain(service: Service, params: WhyParams) -> Result:
-    """May read content, to quote it in the rows."""
+    """May read content, to quote it."""
     ledger, recall = service.home.ledger, service.search_indexer.recall
     return await service.ask(lambda view: at_its_prices(view, why(view, ledger, recall, params)))
 
@@ -108,7 +108,7 @@ async def show_flow(service: Service, params: FlowParams) -> Result:
 
 
 async def _searched(service: Service, filters: Filters, caller: Caller, *, compared: bool) -> waste.WasteFindings:
-    """Searches the sessions that changed since the last call. Starts again if the index is rebuilt meanwhile."""
+    """Searches sessions that changed since the last call. Starts again if the index is rebuilt meanwhile."""
     while True:
         generation = service.pipeline.generation
         await _write(service, generation, saved_findings.begin)
@@ -121,7 +121,7 @@ async def _searched(service: Service, filters: Filters, caller: Caller, *, compa
 
 
 async def _findings(service: Service, generation: int, plan: waste.WastePlan, caller: Caller) -> dict[int, bytes]:
-    """Searches in portions and saves what it finds; returned by the root of each family."""
+    """Findings by the root of each family."""
     ledger = service.home.ledger
     findings: dict[int, bytes] = {}
     done, total = 0, sum(family.turns for family in plan.every if family.saved is None)
@@ -141,7 +141,7 @@ async def _findings(service: Service, generation: int, plan: waste.WastePlan, ca
 
 
 async def _write(service: Service, generation: int, work: Callable[[sqlite3.Connection], None]) -> None:
-    """No-op while the index is rebuilt or the disk is full; the next call searches again then."""
+    """No-op while the index is rebuilt or the disk is full."""
     if service.pipeline.status.rebuilding is None:
         with contextlib.suppress(StorageError):
             await service.pipeline.derive(generation, work)
@@ -153,7 +153,6 @@ async def export_turns(service: Service, params: ExportParams) -> Result:
 
 
 async def show_changes(service: Service, params: ChangesParams) -> Result:
-    """Reads the ledger in the thread of the query: an anchor is one short read."""
     journal, ledger = service.pipeline.journal, service.home.ledger
     page = await service.ask(lambda view: changes.changes(view, ledger, params, journal.has_anchor), within=_PORTION_S)
     return {"machine": await service.machine(), **page}
@@ -175,7 +174,7 @@ async def show_statusline(service: Service, params: StatuslineParams) -> Result:
 
 
 async def add_quota(service: Service, params: QuotaParams) -> Result:
-    """Accepted when it returns, recorded soon after. Only a reading that raises the use of its window is recorded."""
+    """Records only readings that raise the use of their window, soon after it returns."""
     if len(params.readings) > MOST_READINGS:
         raise Refusal(f"at most {MOST_READINGS} readings at once")
     ts = to_iso(service.now()) if params.ts is None else _time(params.ts, "ts")

@@ -1,4 +1,4 @@
-"""Methods of sessions: list, read, search and append, and their content: read, prune and forget."""
+"""Methods of sessions: list, read, search, append, and prune or forget their content."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ from burnd.server.service import Service, Work
 _OF_CONTENT = ("title", "summary", "messageCount", "contentMode", "content")
 PATIENCE_S = 3.0  # for an index that is just being opened
 _MANY_PENDING = 20  # sessions, more than live agents write at once
-_MEMORY_BYTES = 1 << 20  # of all entries of an answer; the first is always included
+_MEMORY_BYTES = 1 << 20  # of an answer; the first entry is always included
 _COPIES_SHOWN = 20
 
 
 async def find(service: Service, params: SearchParams) -> Result:
-    """Hits, with notes if some messages cannot be found yet or are not stored."""
+    """Notes say if some messages cannot be found."""
     indexer = service.search_indexer
     index = await indexer.opened(PATIENCE_S)
     if index is None:
@@ -95,7 +95,7 @@ def _pending(indexer: SearchIndexer) -> int:
 
 
 async def search_memory(service: Service, params: MemoryParams) -> Result:
-    """The entries that match best, each whole. Reads the files and stores nothing of them."""
+    """The entries that match best. Reads the files and stores nothing of them."""
     query = Query(params.query)
     if not query.weights:
         return {"query": params.query[:1000], "entries": [], "note": "the query has no word to search for"}
@@ -107,7 +107,7 @@ async def search_memory(service: Service, params: MemoryParams) -> Result:
         for product in PRODUCTS
     }
     read = await service.memory_files.read(Homes(user, homes), await service.ask(folders))
-    # not in a pool thread: the daemon would wait for it when it ends
+    # the daemon would wait for a pool thread when it ends
     matches = await DetachedCall(lambda: query.rank(entries(read.files))).result(DEADLINE_S)
     rows: list[dict[str, Any]] = []
     size = 0
@@ -191,7 +191,7 @@ async def set_texts(service: Service, params: SetParams) -> Result:
 
 
 async def append(service: Service, params: AppendParams) -> Result:
-    """Durable when it returns. One at a time: each numbers its turns after the recorded ones."""
+    """One at a time: each numbers its turns after the recorded ones."""
     async with service.appending:
         answer = await api_sessions.append(service.pipeline, service.ask, service.search_indexer.recall, params)
     facts = await _facts(service, params.id)
@@ -205,13 +205,13 @@ async def _facts(service: Service, session_id: str) -> Result:
 
 LARGEST_RECORD = 1 << 20
 _PAGE_BYTES = 4 << 20
-_PAGE_CHARS = 1_500_000  # of JSON lines: a character takes at most four bytes in an answer
+_PAGE_CHARS = 1_500_000  # a character takes at most four bytes
 _LISTED = 1000
 _SEARCH_S = 30.0
 
 
 async def read(service: Service, params: ReadParams) -> Result:
-    """A page of records with their original text; a very long one is cut, and has `truncated`."""
+    """A page of records; a very long one is cut, and has `truncated`."""
     located = await service.ask(lambda view: page(view, params.session, params.message, params.offset, params.limit))
     records = await service.read_content(lambda recall: _read_page(recall, params.session, located))
     end = params.offset + len(records)
@@ -225,7 +225,7 @@ async def read(service: Service, params: ReadParams) -> Result:
 
 
 def _read_page(recall: Recall, session_id: str, located: RecordPage) -> list[msgspec.Raw]:
-    """As many records as fit in a page, as JSON; blocking. Empty if the sidecar was pruned meanwhile."""
+    """Empty if the sidecar was pruned meanwhile. Blocking."""
     records: list[msgspec.Raw] = []
     size = 0
     with recall.opened(session_id) as sidecar:
@@ -245,7 +245,7 @@ def _read_page(recall: Recall, session_id: str, located: RecordPage) -> list[msg
 
 
 def _record_json(record: Content, whole_bytes: int | None) -> bytes:
-    """A record without what only `restore` needs. A long one has the start of its content, as text.
+    """A long record has only the start of its content, as text.
 
     `whole_bytes` is the size of its content if only the start was read.
     """
@@ -269,7 +269,7 @@ _BODIES = (("toolUse", "input"), ("toolResult", "content"), ("file", "data"))
 
 
 async def read_recording(service: Service, params: RecordingParams) -> Result:
-    """A page of JSON lines, the session's responses and then its records; a line may continue in the next page."""
+    """A page of JSON lines: the session's responses, then its records; a line may continue in the next page."""
     after = Place.parse(params.next)
     recorded = await service.ask(lambda view: recording(view, params.id, after))
     text, place = await service.read_content(lambda recall: _read_lines(recall, recorded, after.begin))
@@ -277,7 +277,7 @@ async def read_recording(service: Service, params: RecordingParams) -> Result:
 
 
 def _read_lines(recall: Recall, recorded: Recorded, begin: int) -> tuple[str, Place | None]:
-    """A page of lines from character `begin` of the first one on, and the place of the next page; blocking."""
+    """Lines from character `begin` of the first one on, and where the next page begins. Blocking."""
     pieces: list[str] = []
     size = 0
     with recall.opened(recorded.session_id) as sidecar:
@@ -296,7 +296,7 @@ def _read_lines(recall: Recall, recorded: Recorded, begin: int) -> tuple[str, Pl
 
 
 async def prune(service: Service, params: PruneParams) -> Result:
-    """Deletes the content of sessions whose newest record is older. Usage stays."""
+    """Deletes content of sessions whose newest record is older. Usage stays."""
     pipeline, days, older_than_ms = service.pipeline, params.older_than_days, service.settings.retention_ms
     if days is not None:
         if not 0 <= days < 1e6:
@@ -313,7 +313,7 @@ async def prune(service: Service, params: PruneParams) -> Result:
 
 
 async def forget(service: Service, params: ForgetParams, caller: Caller) -> Result:
-    """Erases content everywhere, or in a dry run lists it. The search for a text reports progress."""
+    """Erases content everywhere, or in a dry run lists it."""
     pipeline = service.pipeline
     session_ids = sorted(await _sessions_of(service, params, caller))
     rows = await service.ask(lambda view: summaries(view, session_ids[:_LISTED]))
@@ -334,7 +334,7 @@ async def forget(service: Service, params: ForgetParams, caller: Caller) -> Resu
 
 
 async def _has_left_search(service: Service) -> bool:
-    """Whether the search index has no trace of them either; a very large one is rewritten in the background."""
+    """A very large search index is rewritten in the background."""
     if service.search_indexer.problem:
         return not await anyio.Path(service.home.search).exists()
     with anyio.move_on_after(_SEARCH_S):
@@ -357,7 +357,7 @@ async def _sessions_of(service: Service, params: ForgetParams, caller: Caller) -
     matching = TextScan(service.home, str(params.match), work.report)
     try:
         async with with_progress(caller, lambda: (work.done, work.total)):
-            # Not awaited when the client disconnects: it stops before the next file.
+            # not awaited when the client disconnects: it stops before the next file
             return await anyio.to_thread.run_sync(matching.run, abandon_on_cancel=True)
     finally:
         matching.stop()

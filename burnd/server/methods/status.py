@@ -1,4 +1,4 @@
-"""`status`: the state of the daemon and its sources, how much is recorded, and problems with their remedies."""
+"""`status`: state of the daemon and its sources, how much is recorded, problems with their remedies."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ _SEARCH_REMEDIES = {
 
 
 async def status(service: Service, _params: StatusParams) -> Result:
-    """Answers at once, also while the daemon starts, reads old logs or rebuilds its index."""
+    """Answers at once, also while the daemon starts."""
     machine = await service.machine()
     budgets, budget = service.settings.budgets, []
-    if service.is_open:  # the last counts and no budgets if the index is too busy
+    if service.is_open:  # the last counts and no budgets if the index is busy
         with anyio.move_on_after(_COUNTING_S), contextlib.suppress(TookTooLong, IndexDamaged):
             service.counts = await service.ask(counting.count, urgent=True)
         with anyio.move_on_after(_COUNTING_S), contextlib.suppress(TookTooLong, IndexDamaged):
             current = await service.ask(lambda view: budget_uses(view, budgets), urgent=True) if budgets else []
             budget = [one.answer() for one in current]
-    # No await from here on: all parts of one answer describe the same moment.
+    # no await from here on: all parts describe the same moment
     counts, clients, prices = service.counts, service.clients, service.prices.table
     states = [(source, source.status()) for source in service.sources.values()]
     blob_bytes = _database_size(str(service.home.blobs))
@@ -140,7 +140,6 @@ def _backfill(service: Service, states: list[Status]) -> dict[str, Any] | None:
 
 
 def _derived(service: Service) -> dict[str, Any]:
-    """The state of the parts that exist once the storage is open."""
     files = (os.path.join(path, name) for path, _, names in os.walk(service.home.search) for name in names)
     index_state, search = str(service.work), SearchStatus("starting")
     spool: dict[str, Any] = {"claims": 0, "stamps": 0, "bad": 0, "blocked": None}
