@@ -188,12 +188,13 @@ def _configure_log(options: argparse.Namespace, settings: Settings, home: Home) 
     """By the command line, else by the settings."""
     from burnd.daemon import log
 
-    file = settings.log_file if options.log_file is None else options.log_file
-    style = options.log_format or settings.log_format
+    file = settings.values["log.file"] if options.log_file is None else options.log_file
+    style = options.log_format or settings.values["log.format"]
     at_terminal = not file and sys.stderr is not None and sys.stderr.isatty()
     as_json = style == "json" or (style == "auto" and not at_terminal)
     writer = log.Background(log.RotatedFile(home.root / file) if file else log.Stderr())
-    log.configure(as_json=as_json, level=options.log_level or settings.log_level, stream=writer, colors=at_terminal)
+    level = options.log_level or settings.values["log.level"]
+    log.configure(as_json=as_json, level=level, stream=writer, colors=at_terminal)
     return writer
 
 

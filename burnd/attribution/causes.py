@@ -134,7 +134,7 @@ class _RateSums:
 
     def __init__(self) -> None:
         self.runs: list[Marks] = [defaultdict(int) for _ in range(CLASSES)]
-        self.paid: list[Marks] = [defaultdict(int) for _ in range(CLASSES)]
+        self.by_owner: list[Marks] = [defaultdict(int) for _ in range(CLASSES)]
 
 
 class Account:
@@ -153,7 +153,7 @@ class Account:
     def add(self, rate: Rate, step: Step) -> None:
         if rate is not self._rate:
             self._rate, self._current = rate, self._sums.setdefault(rate, _RateSums())
-        runs, paid = self._current.runs, self._current.paid
+        runs, by_owner = self._current.runs, self._current.by_owner
         for rate_class, last, below in step.runs:
             marks = runs[rate_class]
             marks[last] += 1
@@ -161,14 +161,14 @@ class Account:
         row, before = self._row, ROOT
         for rate_class, slot, tokens in step.pieces:
             block = row.blocks.get(slot, slot)
-            paid[rate_class][row.owners[slot]] += tokens
+            by_owner[rate_class][row.owners[slot]] += tokens
             if slot != before:
                 self._present[block] += 1
             if rate_class == CACHE_READ and 2 * tokens >= row.size(slot):
                 self._read[block] += 1
             before = slot
         for rate_class, owner, tokens in step.outputs:
-            paid[rate_class][owner] += tokens
+            by_owner[rate_class][owner] += tokens
         if entered := step.entered:
             self._entered.append(entered)
             read, ends = step.bounds.read, row.ends
@@ -188,7 +188,7 @@ class Account:
         read = _column(self._read, len(sizes))
         by_rate: dict[Rate, list[Paid]] = {}
         for rate, sums in self._sums.items():
-            columns = [_column(tokens, count) for tokens in sums.paid]
+            columns = [_column(tokens, count) for tokens in sums.by_owner]
             for rate_class, marks in enumerate(sums.runs):
                 if not marks:
                     continue
@@ -205,8 +205,8 @@ class Account:
             read[block] += read[slot]
             present[slot] = 0
         owners = [owner for owner, some in enumerate(zip(*by_rate.values(), strict=True)) if any(map(any, some))]
-        paid = {rate: [column[owner] for owner in owners] for rate, column in by_rate.items()}
-        return Causes(self._origins, owners, self._sizes(present, read), paid)
+        columns_of = {rate: [column[owner] for owner in owners] for rate, column in by_rate.items()}
+        return Causes(self._origins, owners, self._sizes(present, read), columns_of)
 
     def _sizes(self, present: list[int], read: list[int]) -> Sizes:
         owners, count = self._row.owners, len(self._origins)
@@ -356,17 +356,17 @@ def anatomy(entries: Iterable[RailEntry], message_id: str) -> Anatomy | None:
 def parts(rail: Rail, step: Step) -> tuple[CauseShare, ...]:
     row = rail.row
     tokens: dict[int, int] = {}
-    paid: dict[int, list[int]] = {}
+    by_owner: dict[int, list[int]] = {}
     path = row.path[1:] if step.bounds.end else ()
     for slot in path:
         owner, start, end = row.owners[slot], row.ends[row.parents[slot]], row.ends[slot]
         tokens[owner] = tokens.get(owner, 0) + end - start
-        own = paid.setdefault(owner, [0] * CLASSES)
+        own = by_owner.setdefault(owner, [0] * CLASSES)
         for rate_class, share in step.bounds.between(start, end):
             own[rate_class] += share
     for rate_class, owner, share in step.outputs:
-        paid.setdefault(owner, [0] * CLASSES)[rate_class] += share
-    return tuple(CauseShare(rail.origins[owner], tokens.get(owner, 0), Spent(*own)) for owner, own in paid.items())
+        by_owner.setdefault(owner, [0] * CLASSES)[rate_class] += share
+    return tuple(CauseShare(rail.origins[owner], tokens.get(owner, 0), Spent(*own)) for owner, own in by_owner.items())
 
 
 class Branch(msgspec.Struct, frozen=True):

@@ -94,7 +94,7 @@ class Segment(NamedTuple):
     n: int
     newest: str
     state: bytes | None
-    paid: dict[SumKey, ByCause]
+    by_bucket: dict[SumKey, ByCause]
     messages: int
 
 
@@ -170,14 +170,14 @@ def _explain_segments(
         try:
             with guarded:
                 followed = start.rail()
-                paid = add_up(followed, entries, turns, pause)
+                by_bucket = add_up(followed, entries, turns, pause)
                 if after is not None:
                     state = zstandard.ZstdCompressor(level=3, write_checksum=True).compress(save(followed))
         except Exception as error:  # noqa: BLE001 - one rail must not stop all others
             log.error("causes.failed", session=session, error=type(error).__name__)
-            paid, state = _unexplained(entries, turns), None
+            by_bucket, state = _unexplained(entries, turns), None
         newest = max(newest, start.newest)
-        yield Segment(n, newest, state, paid, len(entries))
+        yield Segment(n, newest, state, by_bucket, len(entries))
         start, n = Start(state, newest), after
 
 
@@ -210,7 +210,7 @@ def add_up(
     rail: Rail, entries: Sequence[RailEntry], turns: Mapping[MessageKey, TurnBucket[Bucket]], pause: Yield = no_yield
 ) -> dict[Bucket, ByCause]:
     tally: GroupTally[tuple[str, Bucket]] = GroupTally(rail)
-    paid: dict[Bucket, ByCause] = {}
+    by_bucket: dict[Bucket, ByCause] = {}
     for number, entry in enumerate(entries):
         if number % _MESSAGES_BETWEEN_YIELDS == 0:
             pause()
@@ -220,35 +220,35 @@ def add_up(
         one = turns.get((entry.source, entry.message_id))
         if one is not None:
             tally.add(step, (one.agent, one.bucket))
-            _add_prompt(paid, one, entry)
+            _add_prompt(by_bucket, one, entry)
     keys: dict[tuple[CauseGroup | MissGroup, str], CauseKey] = {}
     for (agent, bucket), sums in tally.take().items():
         for group, counts in sums.items():
             key = keys.get((group, agent))
             if key is None:
                 key = keys[group, agent] = key_of(group, agent)
-            _add(paid, bucket, key, counts)
-    return paid
+            _add(by_bucket, bucket, key, counts)
+    return by_bucket
 
 
 def _unexplained(entries: Sequence[RailEntry], turns: Mapping[MessageKey, TurnBucket[Bucket]]) -> dict[Bucket, ByCause]:
     """One cause, for a rail that cannot be explained."""
-    paid: dict[Bucket, ByCause] = {}
+    by_bucket: dict[Bucket, ByCause] = {}
     for entry in entries:
         if isinstance(entry, Turn) and (one := turns.get((entry.source, entry.message_id))) is not None:
-            _add(paid, one.bucket, key_of(_UNEXPLAINED, one.agent), (*spent_by(entry), 0, 0, 0))
-            _add_prompt(paid, one, entry)
-    return paid
+            _add(by_bucket, one.bucket, key_of(_UNEXPLAINED, one.agent), (*spent_by(entry), 0, 0, 0))
+            _add_prompt(by_bucket, one, entry)
+    return by_bucket
 
 
-def _add_prompt(paid: dict[Bucket, ByCause], one: TurnBucket[Bucket], turn: Turn) -> None:
+def _add_prompt(by_bucket: dict[Bucket, ByCause], one: TurnBucket[Bucket], turn: Turn) -> None:
     usage = turn.usage
     entered = usage.input + usage.cache_create_5m + usage.cache_create_1h
-    _add(paid, one.bucket, CauseKey(PROMPTED, target=one.prompt_id or ""), (*spent_by(turn), entered, 1, 0))
+    _add(by_bucket, one.bucket, CauseKey(PROMPTED, target=one.prompt_id or ""), (*spent_by(turn), entered, 1, 0))
 
 
-def _add(paid: dict[Bucket, ByCause], bucket: Bucket, key: CauseKey, counts: Sequence[int]) -> None:
-    causes = paid.setdefault(bucket, {})
+def _add(by_bucket: dict[Bucket, ByCause], bucket: Bucket, key: CauseKey, counts: Sequence[int]) -> None:
+    causes = by_bucket.setdefault(bucket, {})
     before = causes.get(key)
     causes[key] = list(counts) if before is None else [a + b for a, b in zip(before, counts, strict=True)]
 
@@ -270,7 +270,11 @@ def _next_segment(db: sqlite3.Connection, session: int, rail: str, n: int) -> in
 def write(db: sqlite3.Connection, explanations: Sequence[Explanation], numbers: dict[CauseKey, CauseNumber]) -> int:
     """Replaces the rows of explained segments; returns their number. Adds new causes to `numbers`."""
     keys = {
-        key for one in explanations for segment in one.segments for causes in segment.paid.values() for key in causes
+        key
+        for one in explanations
+        for segment in one.segments
+        for causes in segment.by_bucket.values()
+        for key in causes
     }
     numbers.update(number_causes(db, keys - numbers.keys()))
     days: set[int] = set()
@@ -303,17 +307,17 @@ def _replace(db: sqlite3.Connection, one: Explanation, numbers: Mapping[CauseKey
     for segment in one.segments:
         values = (one.session, one.rail, segment.n, segment.newest, segment.state)
         ((number,),) = db.execute(_UPSERT, values).fetchall()
-        db.executemany(_INSERT, _rows(one.session, number, segment.paid, numbers))
-        days.update(key.day for key in segment.paid)
+        db.executemany(_INSERT, _rows(one.session, number, segment.by_bucket, numbers))
+        days.update(key.day for key in segment.by_bucket)
     return days
 
 
 def _rows(
-    session: int, segment: int, paid: dict[SumKey, ByCause], numbers: Mapping[CauseKey, CauseNumber]
+    session: int, segment: int, by_bucket: dict[SumKey, ByCause], numbers: Mapping[CauseKey, CauseNumber]
 ) -> list[tuple[int, ...]]:
     """By activity, and for all activities together."""
     sums: dict[tuple[int, ...], list[int]] = {}
-    for sum_key, causes in paid.items():
+    for sum_key, causes in by_bucket.items():
         day, *rest, own = sum_key
         for key, counts in causes.items():
             number = numbers[key]

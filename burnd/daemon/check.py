@@ -66,8 +66,9 @@ def _socket(home: Home, environ: Mapping[str, str]) -> Iterator[CheckResult]:
 
 
 def _storage(home: Home, settings: Settings) -> Iterator[CheckResult]:
-    folder = (home.root / settings.log_file).parent
-    if settings.log_file and not os.access(folder, os.W_OK):
+    file = settings.values["log.file"]
+    folder = (home.root / file).parent
+    if file and not os.access(folder, os.W_OK):
         yield CheckResult("error", f"log.file: {folder} is not writable")
     free, size = free_bytes(home.root)
     reserve = reserve_of(size, settings.reserve)

@@ -185,7 +185,7 @@ async def _open(service: Service) -> Pipeline:
         return await open_pipeline(
             service.home,
             ContentModes(settings.content_mode),
-            inline_bytes=settings.inline_bytes,
+            inline_bytes=settings.values["content.inline_bytes"],
             reserve=settings.reserve,
             report=service.opening,
             check_home=service.check_home,

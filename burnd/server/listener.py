@@ -237,7 +237,8 @@ class Listener:
             counts.refused += 1
             connection.close()
             return
-        if not is_allowed(peer, own_uid=os.geteuid(), allows_root=self._service.settings.allows_root):
+        allows_root = self._service.settings.values["socket.allow_root"]
+        if not is_allowed(peer, own_uid=os.geteuid(), allows_root=allows_root):
             log.warning("client.refused", uid=peer.uid)
             counts.refused += 1
             connection.close()

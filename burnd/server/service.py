@@ -271,8 +271,8 @@ class Service:
 
     async def machine(self) -> str | None:
         """None while it cannot be stored."""
-        if own_id := self.settings.machine_id:
-            return own_id
+        if own_id := self.settings.values["machine.id"]:
+            return str(own_id)
         async with self._naming:
             if self._machine is None:
                 self._machine = await anyio.to_thread.run_sync(machine_id, self.home.machine)

@@ -38,40 +38,14 @@ class Settings:
         days = self.values["content.retention_days"]
         return None if days == FOREVER else int(days * DAY_MS)
 
-    @property
-    def inline_bytes(self) -> int:
-        return cast("int", self.values["content.inline_bytes"])
-
     def roots_of(self, product: Product) -> list[str]:
         return cast("list[str]", self.values[product.roots_key])
-
-    @property
-    def log_file(self) -> str:
-        """Relative to the home; empty for stderr."""
-        return cast("str", self.values["log.file"])
-
-    @property
-    def log_format(self) -> str:
-        return cast("str", self.values["log.format"])
-
-    @property
-    def log_level(self) -> str:
-        return cast("str", self.values["log.level"])
-
-    @property
-    def machine_id(self) -> str:
-        """Empty for the one in the home."""
-        return cast("str", self.values["machine.id"])
 
     @property
     def metrics_address(self) -> Address | None:
         """None for nowhere."""
         text = self.values["metrics.listen"]
         return loopback_address(text) if text else None
-
-    @property
-    def allows_root(self) -> bool:
-        return cast("bool", self.values["socket.allow_root"])
 
     @property
     def budgets(self) -> dict[str, Decimal]:

@@ -28,7 +28,7 @@ def write(home: Home, text: str, name: str = "config.toml") -> None:
 def test_defaults_without_settings(home: Home) -> None:
     settings = config.load(home, {})
     assert (settings.content_mode, settings.retention_ms) == ("full", 90 * DAY_MS)
-    assert (settings.inline_bytes, settings.reserve) == (512, None)
+    assert (settings.values["content.inline_bytes"], settings.reserve) == (512, None)
 
 
 def test_the_environment_beats_the_file(home: Home) -> None:
