@@ -214,9 +214,9 @@ class Client(MethodTable):
     def stream(self, method: str, params: Mapping[str, Any] | None = None) -> Iterator[Any]:
         """Subscribes now, and yields what burnd sends until it ends the connection (then raises NoAnswer)."""
         self.call(method, params)
-        return self._said_of(method)
+        return self._events(method)
 
-    def _said_of(self, method: str) -> Iterator[dict[str, Any]]:
+    def _events(self, method: str) -> Iterator[dict[str, Any]]:
         wire = self._wire
         try:
             while wire is not None:

@@ -67,7 +67,18 @@ class Wire:
 
     def _send_request(self, method: str, params: Mapping[str, Any], deadline: float) -> None:
         self._last_id += 1
-        self._send({"jsonrpc": "2.0", "id": self._last_id, "method": method, "params": params}, deadline)
+        request = {"jsonrpc": "2.0", "id": self._last_id, "method": method, "params": params}
+        line = json.dumps(request).encode() + b"\n"
+        self._wait(deadline)
+        try:
+            self._socket.sendall(line)
+        except TimeoutError:
+            raise NoAnswer(protocol.TOO_LONG, "burnd did not accept the request in time", _BUSY) from None
+        except OSError:
+            # The daemon may have said why it closed: too many connections, too large a request.
+            if (reply := self._last_words()) is not None:
+                result_of(reply)
+            raise _gone(None) from None
 
     def receive(self, deadline: float | None) -> dict[str, Any] | None:
         """The next line; None at the deadline (None: no deadline)."""
@@ -96,19 +107,6 @@ class Wire:
         if not isinstance(answer, dict):
             raise NoAnswer(protocol.NOT_JSON, "burnd sent an invalid answer")
         return answer
-
-    def _send(self, request: dict[str, Any], deadline: float) -> None:
-        line = json.dumps(request).encode() + b"\n"
-        self._wait(deadline)
-        try:
-            self._socket.sendall(line)
-        except TimeoutError:
-            raise NoAnswer(protocol.TOO_LONG, "burnd did not accept the request in time", _BUSY) from None
-        except OSError:
-            # The daemon may have said why it closed: too many connections, too large a request.
-            if (reply := self._last_words()) is not None:
-                result_of(reply)
-            raise _gone(None) from None
 
     def _last_words(self) -> dict[str, Any] | None:
         try:

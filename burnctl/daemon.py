@@ -166,16 +166,12 @@ def stop(client: Client) -> int:
         raise BurnctlError(f"burnd refused to stop: {error.message}", _kill(pid)) from None
     finally:
         client.close()
-    _wait_until_gone(client, pid)
-    return pid or 0
-
-
-def _wait_until_gone(client: Client, pid: int | None) -> None:
     deadline = time.monotonic() + GONE_S
     while listening(client) or (pid is not None and alive(pid)):
         if time.monotonic() > deadline:
             raise BurnctlError(f"burnd did not stop within {GONE_S:.0f} s", _kill(pid))
         time.sleep(_STOP_PAUSE_S)
+    return pid or 0
 
 
 def listening(client: Client) -> bool:

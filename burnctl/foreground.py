@@ -78,7 +78,8 @@ def _leads_back(path: str, *, is_client: bool) -> bool:
     A client that replaced itself by burnctl (`exec`) is a wrapper; one that runs it as a subprocess is not. Other
     wrappers are scripts with the word burnctl.
     """
-    above = _started_above()
+    entries = (entry.partition("=") for entry in os.environ.get(_STARTED, "").split(os.pathsep) if entry)
+    above = [(pid, path) for pid, _, path in entries]
     starters = [pid for pid, started in above if started == path]
     if not starters and (above or not _has_burnctl_above(os.path.basename(path))):
         return False
@@ -90,12 +91,6 @@ def _leads_back(path: str, *, is_client: bool) -> bool:
     except OSError:
         return False
     return head.startswith(b"#!") and b"burnctl" in head
-
-
-def _started_above() -> list[tuple[str, str]]:
-    """The burnctl processes among our ancestors, each with the program that it started."""
-    entries = (entry.partition("=") for entry in os.environ.get(_STARTED, "").split(os.pathsep) if entry)
-    return [(pid, path) for pid, _, path in entries]
 
 
 def _has_burnctl_above(name: str) -> bool:
@@ -126,7 +121,9 @@ def run(program: str, arguments: Sequence[str], watch: Callable[[int], None] | N
         child = _started(program, arguments, inherited)
         return _watched(child, watch)
     finally:
-        _forget_signals()
+        for number in _OURS:
+            before = signal.signal(number, signal.SIG_IGN)
+            signal.signal(number, signal.SIG_DFL if before is None or number == signal.SIGCHLD else before)
         signal.pthread_sigmask(signal.SIG_SETMASK, inherited)
 
 
@@ -201,10 +198,3 @@ def _exit_code(child: int) -> int | None:
 
 def _has_terminal() -> bool:
     return any(os.isatty(fd) for fd in (0, 1, 2))
-
-
-def _forget_signals() -> None:
-    """Drops signals that arrived for the child after its end, before they are unblocked."""
-    for number in _OURS:
-        before = signal.signal(number, signal.SIG_IGN)
-        signal.signal(number, signal.SIG_DFL if before is None or number == signal.SIGCHLD else before)

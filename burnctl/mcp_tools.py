@@ -109,22 +109,21 @@ def _shorten_matches(hits: list[dict[str, Any]]) -> None:
 
 def _brief_windows(hits: list[dict[str, Any]], room: int) -> list[dict[str, Any]]:
     """The hits with the start of the messages around them: as many as let `_BRIEF_HITS` hits fit in `room` bytes."""
+
+    def window(items: list[dict[str, Any]], around: int) -> list[dict[str, Any]]:
+        at = next((n for n, item in enumerate(items) if item.get("match")), 0)
+        near = items[max(at - around, 0) : at + around + 1]
+        return [item if item.get("match") else item | {"snippet": start(item["snippet"])} for item in near]
+
+    def start(text: str) -> str:
+        return text if len(text) <= _BRIEF_CHARACTERS else text[:_BRIEF_CHARACTERS] + "\u2026"
+
     brief = hits
     for around in range(_BRIEF_AROUND, 0, -1):
-        brief = [hit | {"window": _brief_window(hit["window"], around)} for hit in hits]
+        brief = [hit | {"window": window(hit["window"], around)} for hit in hits]
         if len(json.dumps(brief[:_BRIEF_HITS], ensure_ascii=False).encode(errors="replace")) <= room:
             break
     return brief
-
-
-def _brief_window(window: list[dict[str, Any]], around: int) -> list[dict[str, Any]]:
-    at = next((n for n, item in enumerate(window) if item.get("match")), 0)
-    near = window[max(at - around, 0) : at + around + 1]
-    return [item if item.get("match") else item | {"snippet": _start(item["snippet"])} for item in near]
-
-
-def _start(text: str) -> str:
-    return text if len(text) <= _BRIEF_CHARACTERS else text[:_BRIEF_CHARACTERS] + "\u2026"
 
 
 def _shorter_entries(_: Client, answer: dict[str, Any]) -> dict[str, Any]:
@@ -332,7 +331,12 @@ def _tool(offer: Offer) -> Tool:
     def run(**given: Any) -> str:
         is_full = bool(given.pop("full", False))
         params = {**offer.usual, **{name: value for name, value in given.items() if value is not None}}
-        is_brief = not is_full and not any(_is_given(offer, name, params) for name in ("limit", "before", "after"))
+        usual = {
+            name: offer.usual.get(name, offer.method.params[name].default)
+            for name in ("limit", "before", "after")
+            if name in offer.takes
+        }
+        is_brief = not is_full and all(params.get(name, value) == value for name, value in usual.items())
         if is_brief and "block_bytes" in params:
             params["block_bytes"] = _BRIEF_BLOCK_BYTES
         for one in (offer.method.params[name] for name in offer.takes if isinstance(params.get(name), int)):
@@ -378,7 +382,14 @@ def _field(offer: Offer, one: Param) -> tuple[Any, Any]:
     if one.choices:
         kind = Literal[one.choices]
         if one.others:
-            kind |= Annotated[str, Field(pattern=_other_values(one))]
+            dimension = "|".join((*report.DIMENSIONS, "tag:[^,]+"))
+            causes = "|".join(cause for cause in one.choices if cause != "prompt")  # prompts have no second dimension
+            two = (
+                f"^(tag:[^,]+|({dimension}),({dimension}))$"
+                if one.others == report.TAG
+                else f"^({causes}),({dimension})$"
+            )
+            kind |= Annotated[str, Field(pattern=two)]
     if one.name == offer.own:
         return kind | None, Field(default=None, description=f"{about}; your own when left out.")
     if one.is_required:
@@ -388,25 +399,8 @@ def _field(offer: Offer, one: Param) -> tuple[Any, Any]:
     return (kind | None if default is None else kind), Field(default=default, description=f"{about}{bound}.")
 
 
-def _other_values(one: Param) -> str:
-    """The pattern of values beside the choices: a tag, or two dimensions."""
-    dimension = "|".join((*report.DIMENSIONS, "tag:[^,]+"))
-    if one.others == report.TAG:
-        return f"^(tag:[^,]+|({dimension}),({dimension}))$"
-    causes = "|".join(cause for cause in one.choices if cause != "prompt")  # prompts have no second dimension
-    return f"^({causes}),({dimension})$"
-
-
 def _most(one: Param) -> float:
     return min(float(one.most or 0), MOST_MESSAGES) if one.name == "limit" else float(one.most or 0)
-
-
-def _is_given(offer: Offer, name: str, params: Mapping[str, Any]) -> bool:
-    """Whether the caller gave a value other than the default."""
-    if name not in offer.takes:
-        return False
-    default = offer.usual.get(name, offer.method.params[name].default)
-    return bool(params.get(name, default) != default)
 
 
 def _own_session(client: Client) -> str:
@@ -464,7 +458,11 @@ def bounded(answer: dict[str, Any], more: str = "", most: int = MOST_BYTES, star
         name = max(lists, key=lambda key: len(json.dumps(lists[key])))
         count = len(lists[name]) * 3 // 4
         if name == "messages" and len(lists[name]) == 1 and lists[name][0].get("blocks"):
-            answer = answer | {name: [_with_fewer_blocks(lists[name][0])]}
+            # an answer with all its calls and results may be a single message
+            message, blocks = lists[name][0], lists[name][0]["blocks"]
+            most_blocks = len(blocks) * 3 // 4
+            missing = message.get("blocksLeftOut", 0) + len(blocks) - most_blocks
+            answer = answer | {name: [message | {"blocks": blocks[:most_blocks], "blocksLeftOut": missing}]}
         else:
             left_out[name] = left_out.get(name, 0) + len(lists[name]) - count
             answer = answer | {name: lists[name][:count]}
@@ -479,11 +477,3 @@ def bounded(answer: dict[str, Any], more: str = "", most: int = MOST_BYTES, star
 
 def _json(answer: dict[str, Any]) -> str:
     return json.dumps(answer, ensure_ascii=False, separators=(",", ":"))
-
-
-def _with_fewer_blocks(message: dict[str, Any]) -> dict[str, Any]:
-    """Cuts a single message that is too long: an answer with all its calls and results may be one."""
-    blocks = message["blocks"]
-    count = len(blocks) * 3 // 4
-    left_out = message.get("blocksLeftOut", 0) + len(blocks) - count
-    return message | {"blocks": blocks[:count], "blocksLeftOut": left_out}

@@ -85,7 +85,15 @@ def run(options: argparse.Namespace) -> int:
         _tell_stale(answer["settings"])
         return 0
     if options.action == "set":
-        _tell_change(answer)
+        before, now = _toml(answer["before"]), _toml(answer["value"])
+        print(f"{answer['key']} = {now}" + (f"  (was {before})" if before != now else "  (unchanged)"))
+        if answer["overruledBy"]:
+            print(f"but {answer['overruledBy']} is set in this environment and overrides the file")
+        if note := answer.get("note"):
+            print(note)
+        running = _running()
+        if running is not None and running.get(answer["key"], answer["value"]) != answer["value"]:
+            print("the running burnd uses it after a restart: burnctl restart")
     else:
         print(f"wrote {answer['path']}" if options.action == "init" else answer["path"])
     return 0
@@ -112,18 +120,6 @@ def _origin(setting: dict[str, Any]) -> str:
     if setting["fromEnv"]:
         return str(setting["env"])
     return "default" if setting["value"] == setting["default"] else "config.toml"
-
-
-def _tell_change(said: dict[str, Any]) -> None:
-    before, now = _toml(said["before"]), _toml(said["value"])
-    print(f"{said['key']} = {now}" + (f"  (was {before})" if before != now else "  (unchanged)"))
-    if said["overruledBy"]:
-        print(f"but {said['overruledBy']} is set in this environment and overrides the file")
-    if note := said.get("note"):
-        print(note)
-    running = _running()
-    if running is not None and running.get(said["key"], said["value"]) != said["value"]:
-        print("the running burnd uses it after a restart: burnctl restart")
 
 
 def _tell_stale(settings: list[dict[str, Any]]) -> None:

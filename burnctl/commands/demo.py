@@ -40,9 +40,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    from burnctl.daemon import stop
     from burnctl.demo.machine import Machine
 
-    _clean_up_on_signals()
+    def leave(number: int, _frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, leave)
     machine = Machine(tempfile.mkdtemp(prefix="burnd-demo-"))
     machine.enter()
     client = Client()
@@ -57,7 +62,11 @@ def run(options: argparse.Namespace) -> int:
             print(f"\nWhen you are done: burnctl down && rm -r {machine.folder}")
     finally:
         if not options.keep:
-            _end(machine, client)
+            try:
+                stop(client)
+            except BurnctlError as error:
+                print(f"burnctl: {error.message}", file=sys.stderr)
+            shutil.rmtree(machine.folder, ignore_errors=True)
     if not options.keep:
         from burnctl.welcome import program_name
 
@@ -99,16 +108,6 @@ def _goes_on(place: str) -> bool:
     return key.lower() not in ("q", "")
 
 
-def _clean_up_on_signals() -> None:
-    """Stops the daemon also if the demo is killed or its terminal closed."""
-
-    def leave(number: int, _frame: object) -> None:
-        raise SystemExit(128 + number)
-
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, leave)
-
-
 def _begin(machine: Machine, client: Client) -> None:
     from burnctl.daemon import await_answer
     from burnctl.daemon_process import Detached
@@ -127,13 +126,3 @@ def _begin(machine: Machine, client: Client) -> None:
             client.stamp(session=session_id, **dict(one.tags))
     client.flush()
     time.sleep(_FINDABLE_S)
-
-
-def _end(machine: Machine, client: Client) -> None:
-    from burnctl.daemon import stop
-
-    try:
-        stop(client)
-    except BurnctlError as error:
-        print(f"burnctl: {error.message}", file=sys.stderr)
-    shutil.rmtree(machine.folder, ignore_errors=True)

@@ -340,18 +340,27 @@ _ENTITIES = {"#": "#35;", '"': "#quot;", "<": "#lt;", ">": "#gt;", "&": "#amp;",
 
 
 def draw_mermaid(answer: Mapping[str, Any]) -> str:
-    return "\n".join(_mermaid_lines(answer))
+    return "\n".join(_mermaid_lines(answer, list(_nodes(answer["lanes"]))))
 
 
-def _mermaid_lines(answer: Mapping[str, Any]) -> Iterator[str]:
+def _mermaid_lines(answer: Mapping[str, Any], lanes: Sequence[Sequence[_Node]]) -> Iterator[str]:
     totals = answer["totals"]
     title = answer["title"] or enough_of_id(answer)
     yield "flowchart TD"
     yield f'  s["{_label(title)}<br/>{counted(totals["turns"], "request")}, {_price_label(totals["costUsd"])}"]'
-    lanes = list(_nodes(answer["lanes"]))
     for n, (lane, nodes) in enumerate(zip(answer["lanes"], lanes, strict=True)):
         if nodes:
-            yield from _subgraph(n, lane, nodes)
+            kind = lane["type"] or ("main" if n == 0 else "subagent")
+            who = "" if n == 0 else f" {short_id(lane['railId'] if lane['railId'] != 'main' else lane['sessionId'])}"
+            facts = f"{counted(lane['turns'], 'request')}, {_price_label(lane['costUsd'])}"
+            yield f'  subgraph l{n}["{_label(kind + who)}: {facts}"]'
+            for at, steps in enumerate(nodes):
+                yield f'    n{n}_{at}["{_node_text(steps)}"]'
+                back = steps[0]["goesOnFrom"]
+                before = at - 1 if back is None else min(_place(nodes, back) or 0, at - 1)
+                if at:
+                    yield f"    n{n}_{before} --> n{n}_{at}"
+            yield "  end"
             yield f"  {_start(n, lane, lanes)} --> n{n}_0"
     if answer["moreLanes"]:
         more = answer["moreLanes"]
@@ -365,20 +374,6 @@ def _nodes(lanes: Sequence[Mapping[str, Any]]) -> Iterator[Sequence[_Node]]:
         nodes = [[step] for step in lane["steps"]] if each else _groups(lane["steps"])[:remaining]
         remaining -= len(nodes)
         yield nodes
-
-
-def _subgraph(n: int, lane: Mapping[str, Any], nodes: Sequence[_Node]) -> Iterator[str]:
-    kind = lane["type"] or ("main" if n == 0 else "subagent")
-    who = "" if n == 0 else f" {short_id(lane['railId'] if lane['railId'] != 'main' else lane['sessionId'])}"
-    facts = f"{counted(lane['turns'], 'request')}, {_price_label(lane['costUsd'])}"
-    yield f'  subgraph l{n}["{_label(kind + who)}: {facts}"]'
-    for at, steps in enumerate(nodes):
-        yield f'    n{n}_{at}["{_node_text(steps)}"]'
-        back = steps[0]["goesOnFrom"]
-        before = at - 1 if back is None else min(_place(nodes, back) or 0, at - 1)
-        if at:
-            yield f"    n{n}_{before} --> n{n}_{at}"
-    yield "  end"
 
 
 def _place(nodes: Sequence[_Node], turn: int) -> int | None:

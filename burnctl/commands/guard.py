@@ -104,12 +104,6 @@ def _install(options: argparse.Namespace) -> int:
         print(f"{product.title} asks burnd before each tool call, from its next session on: {path}")
         if product.hooks_note:
             print(product.hooks_note)
-    _print_limits()
-    return 0
-
-
-def _print_limits() -> None:
-    """Says what the hook will do: nothing without limits or without burnd."""
     try:
         with Client() as client:
             if not client.guard_status()["limits"]:
@@ -118,6 +112,7 @@ def _print_limits() -> None:
         print("burnd is not running: until it runs, every call is allowed (burnctl up)")
     except BurnctlError as error:
         print(f"the limits are unknown: {error}")
+    return 0
 
 
 def _uninstall(options: argparse.Namespace) -> int:

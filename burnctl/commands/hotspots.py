@@ -91,7 +91,17 @@ def drawn(answer: dict[str, Any], screen: Screen) -> str:
     totals = answer["totals"]
     if not totals["turns"] and not totals["emptyTurns"]:
         return ""
-    _add_notes(answer, screen)
+    rows = answer["rows"]
+    if any("proof" in row for row in rows):
+        screen.note("Proved: the log leaves no other reason. Inferred: likely by times and sizes.")
+        screen.note("What to do about each: burnctl waste --kind cache-miss")
+    if answer["totals"]["openTurns"]:
+        screen.note(f"{counted(answer['totals']['openTurns'], 'request')} still running.")
+    if any(row["kind"] == OTHER and row["key"] == "prefix" for row in rows):
+        screen.note("The system prompt, tools and memory files that sessions begin with: burnctl overhead")
+    if any(row["kind"] == "tool" and row["key"] in DELEGATES for row in rows):
+        screen.note("Calls of agents are without what the agents did: burnctl hotspots --by subagent has both.")
+    add_caveats(answer, screen)
     by = answer["by"].partition(",")[0]
     none = by in _NONE_OF and all(row["kind"] == OTHER for row in answer["rows"])
     head = _NONE_OF[by] if none else _headline(answer, by, screen)
@@ -190,20 +200,6 @@ def _label(row: dict[str, Any], by: str) -> str:
     if row["kind"] == OTHER:
         return f"({label} tools)" if by == "tool" and _is_more(row) else f"({_OTHERS.get(label, label)})"
     return tilde(label) if by in ("file", "prefix") else label
-
-
-def _add_notes(answer: dict[str, Any], screen: Screen) -> None:
-    rows = answer["rows"]
-    if any("proof" in row for row in rows):
-        screen.note("Proved: the log leaves no other reason. Inferred: likely by times and sizes.")
-        screen.note("What to do about each: burnctl waste --kind cache-miss")
-    if answer["totals"]["openTurns"]:
-        screen.note(f"{counted(answer['totals']['openTurns'], 'request')} still running.")
-    if any(row["kind"] == OTHER and row["key"] == "prefix" for row in rows):
-        screen.note("The system prompt, tools and memory files that sessions begin with: burnctl overhead")
-    if any(row["kind"] == "tool" and row["key"] in DELEGATES for row in rows):
-        screen.note("Calls of agents are without what the agents did: burnctl hotspots --by subagent has both.")
-    add_caveats(answer, screen)
 
 
 def flat_rows(answer: dict[str, Any]) -> list[dict[str, Any]]:

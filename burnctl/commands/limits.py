@@ -73,27 +73,23 @@ def run(options: argparse.Namespace) -> int:
     answer = flags.ask(client, LimitsParams, options, history=history)
     failed = is_check and bool(answer["crossed"])
     if is_check and not options.json:
-        _print_check(answer)
+        for budget in answer["budgets"]:
+            if budget["crossed"]:
+                cost, limit = money(budget["spentUsd"]), money(budget["limitUsd"])
+                print(f"the {budget['period']} budget is exceeded: {cost} of {limit}")
+        if not answer["budgets"]:
+            print("no budget is set; set one with: burnctl config set budget.daily 20")
+        elif not answer["crossed"]:
+            unpriced = max(budget["unpricedTurns"] for budget in answer["budgets"])
+            print("no budget is exceeded" + (f" ({counted(unpriced, 'request')} without a price)" if unpriced else ""))
+        if line := backfill_line(answer):
+            print(line)
         return 1 if failed else 0
     if options.json:
         as_json(answer)
         return 1 if failed else 0
     draw = blocks if options.verb == "blocks" else drawn
     return present(options, answer, draw, client=client, empty=f"No requests of {harness_name(answer['source'])}")
-
-
-def _print_check(answer: dict[str, Any]) -> None:
-    for budget in answer["budgets"]:
-        if budget["crossed"]:
-            cost, limit = money(budget["spentUsd"]), money(budget["limitUsd"])
-            print(f"the {budget['period']} budget is exceeded: {cost} of {limit}")
-    if not answer["budgets"]:
-        print("no budget is set; set one with: burnctl config set budget.daily 20")
-    elif not answer["crossed"]:
-        unpriced = max(budget["unpricedTurns"] for budget in answer["budgets"])
-        print("no budget is exceeded" + (f" ({counted(unpriced, 'request')} without a price)" if unpriced else ""))
-    if line := backfill_line(answer):
-        print(line)
 
 
 def drawn(answer: dict[str, Any], screen: Screen) -> str:

@@ -83,7 +83,11 @@ def draw(report: Mapping[str, Any], folder: str, asked: str, screen: Screen) -> 
         names = ", ".join(report["neverCalled"][:8]) + (" ..." if len(report["neverCalled"]) > 8 else "")
         unused = f"MCP servers whose tools every session starts with, but which were never called: {names}."
         lines.append(screen.paragraph(unused))
-    _add_notes(report, screen)
+    if report["folder"] is None and not any(source["files"] for source in report["sources"]):
+        screen.footnote("The project's folder is not on this machine: its files are in the system prompt and tools.")
+    screen.note("Files have the size that the newest session logged, else their size today, at four bytes a token.")
+    screen.note("Subagents are not included.")
+    add_caveats(report, screen)
     return "\n".join(lines).rstrip()
 
 
@@ -150,14 +154,6 @@ def _place(path: str, folder: str) -> str:
     if real.startswith(folder.rstrip("/") + "/"):
         return real[len(folder.rstrip("/")) + 1 :]
     return tilde(real)
-
-
-def _add_notes(report: Mapping[str, Any], screen: Screen) -> None:
-    if report["folder"] is None and not any(source["files"] for source in report["sources"]):
-        screen.footnote("The project's folder is not on this machine: its files are in the system prompt and tools.")
-    screen.note("Files have the size that the newest session logged, else their size today, at four bytes a token.")
-    screen.note("Subagents are not included.")
-    add_caveats(report, screen)
 
 
 _BYTES_PER_TOKEN = 4

@@ -74,12 +74,15 @@ def gather(client: Client, now: float, *, is_today: bool = False) -> dict[str, A
     period = {"tz": zone} if is_past else since(0 if is_today else 29)
     whole = client.summary(by="project", limit=_SHOWN, **period)
     if is_past:
-        rows.append(_all_time(whole["totals"]))
+        rows.append({"period": "all time", **_added([whole["totals"]]), "change": None})
+    costs = {row["key"]: row["costUsd"] for row in days["rows"]}
     return {
         "version": whole["version"],
         **{name: value for name, value in whole.items() if name in _PASSED_ON},
         "periods": rows,
-        "days": _every_day(days["rows"], now),
+        "days": [
+            {"key": day, "costUsd": costs.get(day)} for day in (day_before(now, age) for age in range(29, -1, -1))
+        ],
         "hours": _hours_of(hours["rows"], now) if is_today else [],
         "projects": whole["rows"],
         "models": top("model"),
@@ -91,10 +94,12 @@ def gather(client: Client, now: float, *, is_today: bool = False) -> dict[str, A
     }
 
 
-def _all_time(totals: Mapping[str, Any]) -> dict[str, Any]:
-    tokens = sum(totals["usage"].values())
-    cost, requests = totals["costUsd"] or 0, totals["turns"]
-    return {"period": "all time", "costUsd": cost, "requests": requests, "tokens": tokens, "change": None}
+def _added(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    return {
+        "costUsd": sum(row["costUsd"] or 0 for row in rows),
+        "requests": sum(row["turns"] for row in rows),
+        "tokens": sum(sum(row["usage"].values()) for row in rows),
+    }
 
 
 _PASSED_ON = (
@@ -116,12 +121,7 @@ def periods(
     recorded = 59 if is_older else max((age for age, _ in ages), default=0)  # days before today
 
     def added(first: int, last: int) -> dict[str, Any]:
-        rows = [row for age, row in ages if first <= age <= last]
-        return {
-            "costUsd": sum(row["costUsd"] or 0 for row in rows),
-            "requests": sum(row["turns"] for row in rows),
-            "tokens": sum(sum(row["usage"].values()) for row in rows),
-        }
+        return _added([row for age, row in ages if first <= age <= last])
 
     def cost(first: int, last: int) -> float:
         return float(added(first, last)["costUsd"])
@@ -132,15 +132,11 @@ def periods(
         "7 days": cost(7, 7 * weeks + 6) / weeks if weeks > 0 else None,
         "30 days": cost(30, 59) if recorded >= 59 else None,
     }
-    lengths = {"today": 0, "7 days": 6, "30 days": 29}
-    return [
-        {"period": name, **added(0, last), "change": _change(cost(0, last), against[name])}
-        for name, last in lengths.items()
-    ]
-
-
-def _change(cost: float, against: float | None) -> float | None:
-    return (cost - against) / against if against else None
+    rows = []
+    for name, last in (("today", 0), ("7 days", 6), ("30 days", 29)):
+        usual = against[name]
+        rows.append({"period": name, **added(0, last), "change": (cost(0, last) - usual) / usual if usual else None})
+    return rows
 
 
 def _same_hours(hours: Sequence[Mapping[str, Any]], now: float) -> float:
@@ -159,12 +155,6 @@ def day_before(now: float, days: int) -> str:
     """The local date so many days ago, without `datetime`, whose import takes a tenth of the whole command."""
     year, month, day, *_ = time.localtime(now)
     return time.strftime("%Y-%m-%d", time.localtime(time.mktime((year, month, day - days, 12, 0, 0, 0, 0, -1))))
-
-
-def _every_day(rows: Sequence[Mapping[str, Any]], now: float) -> list[dict[str, Any]]:
-    costs = {row["key"]: row["costUsd"] for row in rows}
-    days = [day_before(now, age) for age in reversed(range(30))]
-    return [{"key": day, "costUsd": costs.get(day)} for day in days]
 
 
 def _hours_of(rows: Sequence[Mapping[str, Any]], now: float) -> list[dict[str, Any]]:
@@ -205,17 +195,16 @@ def _windows(client: Client) -> list[dict[str, Any]]:
 
 def _running(client: Client, now: float) -> list[dict[str, Any]]:
     sessions = client.sessions_list(since=int(now * 1000) - _RUNNING_MS, limit=20, costs=True)["sessions"]
-    running = [session for session in sessions if session.get("turns") or session.get("openTurns")]
     names = ("sessionId", "project", "source", "title", "costUsd", "updatedAt")
-    return [
-        {name: session.get(name) for name in names} | {"model": _model_of(client, session["sessionId"])}
-        for session in running[:_RUNNING_SHOWN]
-    ] + [{name: session.get(name) for name in names} for session in running[_RUNNING_SHOWN:]]
-
-
-def _model_of(client: Client, session: str) -> str | None:
-    rows = client.summary(by="model", session=session, limit=1)["rows"]
-    return rows[0]["key"] if rows else None
+    running: list[dict[str, Any]] = [
+        {name: session.get(name) for name in names}
+        for session in sessions
+        if session.get("turns") or session.get("openTurns")
+    ]
+    for session in running[:_RUNNING_SHOWN]:
+        models = client.summary(by="model", session=session["sessionId"], limit=1)["rows"]
+        session["model"] = models[0]["key"] if models else None
+    return running
 
 
 def _avoidable(client: Client, period: dict[str, Any]) -> dict[str, Any] | None:
@@ -233,36 +222,10 @@ def drawn(answer: dict[str, Any], screen: Screen) -> str:
         return ""
     add_caveats(answer, screen)
     span = answer["periods"][-1]["period"]
-    parts = [
-        _period_table(answer["periods"], screen),
-        _chart(answer["hours"] or answer["days"], screen),
-        beside(
-            [
-                block
-                for block in (
-                    _top("projects", span, answer["projects"], distinct_names(_keys(answer["projects"])), screen),
-                    _top(
-                        "models",
-                        span,
-                        answer["models"],
-                        [*map(short_model, _keys(answer["models"]))],
-                        screen,
-                        model_style,
-                    ),
-                    _top(
-                        "harnesses", span, answer["harnesses"], [*map(harness_name, _keys(answer["harnesses"]))], screen
-                    ),
-                )
-                if block
-            ],
-            screen,
-        ),
-        "\n".join(_lines(answer, span, screen)),
+    rows = [
+        [row["period"], money(row["costUsd"]), count(row["requests"]), number(row["tokens"]), _arrow(row["change"])]
+        for row in answer["periods"]
     ]
-    return "\n\n".join(filter(None, parts))
-
-
-def _period_table(rows: Sequence[dict[str, Any]], screen: Screen) -> str:
     columns = [
         Column(""),
         Column("cost", "right", style="bold"),
@@ -270,11 +233,19 @@ def _period_table(rows: Sequence[dict[str, Any]], screen: Screen) -> str:
         Column("tokens", "right", drop=1),
         Column("change", "right"),
     ]
-    cells = [
-        [row["period"], money(row["costUsd"]), count(row["requests"]), number(row["tokens"]), _arrow(row["change"])]
-        for row in rows
+    projects, models, harnesses = ([row["key"] for row in answer[by]] for by in ("projects", "models", "harnesses"))
+    blocks = [
+        _top(f"projects, {span}", answer["projects"], distinct_names(projects), screen),
+        _top(f"models, {span}", answer["models"], [*map(short_model, models)], screen, model_style),
+        _top(f"harnesses, {span}", answer["harnesses"], [*map(harness_name, harnesses)], screen),
     ]
-    return table(columns, cells, screen)
+    parts = [
+        table(columns, rows, screen),
+        _chart(answer["hours"] or answer["days"], screen),
+        beside([*filter(None, blocks)], screen),
+        "\n".join(_lines(answer, span, screen)),
+    ]
+    return "\n\n".join(filter(None, parts))
 
 
 def _arrow(change: float | None) -> tuple[str, str]:
@@ -300,13 +271,8 @@ def _chart(days: Sequence[dict[str, Any]], screen: Screen) -> str:
     return "\n".join([*(line.rstrip() for line in drawn), f"{'':{margin}}└{first} {rule} {last}"])
 
 
-def _keys(rows: Sequence[dict[str, Any]]) -> list[object]:
-    return [row["key"] for row in rows]
-
-
 def _top(
-    title: str,
-    span: str,
+    heading: str,
     rows: Sequence[dict[str, Any]],
     names: Sequence[str],
     screen: Screen,
@@ -324,7 +290,7 @@ def _top(
         ]
         for row, name in zip(rows, names, strict=True)
     ]
-    heading, plain = f"{title}, {span}", Screen(screen.width, is_pipe=screen.is_pipe)
+    plain = Screen(screen.width, is_pipe=screen.is_pipe)
     return TextBlock(
         f"{heading}\n{table(columns, cells, plain, header=False)}",
         f"{screen.paint(heading, 'bold')}\n{table(columns, cells, screen, header=False)}",
@@ -332,25 +298,32 @@ def _top(
 
 
 def _lines(answer: dict[str, Any], span: str, screen: Screen) -> Iterable[str]:
-    covered = [_covered(plan, answer["harnesses"], span) for plan in answer.get("plans") or ()]
-    if plan := covered + [part for one in answer["windows"] for part in _plan_parts(one)]:
+    when = {"today": span, "all time": "in all"}.get(span, f"of the last {span}")
+    plan = []
+    for one in answer.get("plans") or ():
+        cost = sum(row["costUsd"] or 0 for row in answer["harnesses"] if row["key"] == one["source"])
+        plan.append(f"{one['title']}, {money(one['monthlyUsd'])} a month, covers {money(cost)} {when}")
+    plan += [part for one in answer["windows"] for part in _plan_parts(one)]
+    if plan:
         fullest = max(_used_percents(answer["windows"]), default=None)
         style = "" if fullest is None else used(fullest)
         yield from (screen.paint(line, style) for line in _labelled("plan", plan, screen))
     if running := answer["running"]:
-        parts = [_running_part(session) for session in running[:_RUNNING_SHOWN]]
+        parts = []
+        for session in running[:_RUNNING_SHOWN]:
+            model = f"{short_model(session['model'])}, " if session.get("model") else ""
+            project = last_name(session["project"]) or "no project"
+            parts.append(clean(f"{project} ({model}{money(session['costUsd'])} so far)"))
         more = len(running) - _RUNNING_SHOWN
         yield from _labelled("running", parts + ([f"{more} more: burnctl top"] if more > 0 else []), screen)
     saved, cost = answer["avoidable"], answer["totals"]["costUsd"]
     if saved and cost and saved["costUsd"] >= _SAVINGS_WORTH * cost:
-        when = _within(span)
         from burnctl.commands.explain import KINDS
 
         kind = KINDS.get(saved["kind"])
         most = f", most of all {kind.title[:1].lower()}{kind.title[1:]}" if kind else ""
-        yield from _labelled(
-            "save", [f"about {money(saved['costUsd'])} {when} was avoidable{most}: burnctl waste"], screen
-        )
+        part = f"about {money(saved['costUsd'])} {when} was avoidable{most}: burnctl waste"
+        yield from _labelled("save", [part], screen)
     if lost := (answer.get("lostLogs") or {}).get("sessions"):
         text = f"the logs of {counted(lost, 'session')} are gone, and no clean-up explains it"
         remedy = "burnctl sessions --gone lists them, burnctl restore writes one again"
@@ -363,22 +336,6 @@ def _lines(answer: dict[str, Any], span: str, screen: Screen) -> Iterable[str]:
 def _labelled(label: str, parts: Sequence[str], screen: Screen) -> list[str]:
     head = screen.paint(f"{label:<{_LABEL}}", "bold")
     return [f"{head if n == 0 else ' ' * _LABEL}{line}" for n, line in enumerate(flow(parts, screen, _LABEL))]
-
-
-def _running_part(session: dict[str, Any]) -> str:
-    model = f"{short_model(session['model'])}, " if session.get("model") else ""
-    return clean(f"{last_name(session['project']) or 'no project'} ({model}{money(session['costUsd'])} so far)")
-
-
-def _within(span: str) -> str:
-    return {"today": span, "all time": "in all"}.get(span, f"of the last {span}")
-
-
-def _covered(plan: dict[str, Any], harnesses: Sequence[dict[str, Any]], span: str) -> str:
-    """`Claude Max 20x, $200.00 a month, covers $310.22 of the last 30 days`."""
-    cost = sum(row["costUsd"] or 0 for row in harnesses if row["key"] == plan["source"])
-    when = _within(span)
-    return f"{plan['title']}, {money(plan['monthlyUsd'])} a month, covers {money(cost)} {when}"
 
 
 def _used_percents(plans: Sequence[dict[str, Any]]) -> list[float]:
@@ -402,15 +359,13 @@ def _plan_parts(plan: dict[str, Any]) -> Iterable[str]:
         window, share_used = plan["windows"].get(key), _used_percent(plan, key)
         if not window or share_used is None:
             continue
-        share = f"{of_hundred(share_used)} used"
+        part = f"{prefix}{title} {of_hundred(share_used)} used"
         ahead = (window["quota"] or {}).get("projectedPercent")
-        course = f", on course for {of_hundred(ahead)}" if key == "7d" and ahead is not None else ""
-        resets = (
-            ""
-            if key == "7d"
-            else f", resets {time.strftime('%H:%M', time.localtime(milliseconds(window['to']) / 1000))}"
-        )
-        yield f"{prefix}{title} {share}{resets}{course}"
+        if key == "5h":
+            part += f", resets {time.strftime('%H:%M', time.localtime(milliseconds(window['to']) / 1000))}"
+        elif ahead is not None:
+            part += f", on course for {of_hundred(ahead)}"
+        yield part
         prefix = ""
     for key, title in (("5h", "5-hour limit"), ("7d", "weekly limit")):
         if times := plan.get("reached", {}).get(key):

@@ -219,7 +219,9 @@ def _lines(answers: Mapping[str, Any]) -> Iterator[str]:
     yield "</div>"
     yield from _waste(answers["waste"])
     yield from _sessions(answers)
-    yield from _notes(days)
+    yield "<h2>Notes</h2>"
+    for note in [*caveats(days), API_PRICES]:
+        yield f'<p class="dim">{_text(note)}</p>'
     yield f"</main>\n<script>{_SCRIPT}</script>\n</body>\n</html>"
 
 
@@ -385,12 +387,6 @@ def _sessions(answers: Mapping[str, Any]) -> Iterator[str]:
         yield f"<details open><summary>{_text(head)}</summary><div class=scroll>"
         yield draw_svg({**flow, "project": last_name(flow["project"])}, embedded=True)
         yield "</div></details>"
-
-
-def _notes(answer: Mapping[str, Any]) -> Iterator[str]:
-    yield "<h2>Notes</h2>"
-    for note in [*caveats(answer), API_PRICES]:
-        yield f'<p class="dim">{_text(note)}</p>'
 
 
 def _table(

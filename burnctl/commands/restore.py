@@ -15,7 +15,6 @@ from burnd.contract import Params, param
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Mapping
     from typing import Any
 
     from burnctl.client import Client
@@ -52,11 +51,12 @@ def run(options: argparse.Namespace) -> int:
     if not options.to:
         _check_absent(product, recording.id)
     loads = bool(restored.load) and not options.to
-    home = options.to or (_folder_to_load_from(product) if loads else _home(product))
-    paths = _write(os.path.abspath(home), restored)
+    paths = _write(os.path.abspath(options.to or _folder(product, loads=loads)), restored)
     loaded = loads and _load(product, restored.load, paths[0], recording.folder)
     if loaded:
-        _remove(paths)
+        for path in paths:
+            os.unlink(path)
+        os.rmdir(os.path.dirname(paths[0]))
     missing = [f"{what}: {count:,}" for what, count in restored.missing.items()]
     pruned = recording.session.get("prunedMessages")
     missing += [f"messages left out, since their content was pruned: {pruned:,}"] if pruned else []
@@ -105,15 +105,9 @@ def _restored(recording: Recording) -> tuple[Product, Restored]:
         whose = recording.session["source"] or "an unknown program"
         raise BurnctlError(f"this session was made by {whose}, which keeps no logs that could be restored")
     if not recording.rails():
-        raise BurnctlError(
-            f"session {recording.id} cannot be restored: {_NOT_STORED[_state(recording.session)]}",
-            "burnctl show lists what is left of it",
-        )
+        why = _NOT_STORED["pruned" if recording.session["content"] == "pruned" else "no"]
+        raise BurnctlError(f"session {recording.id} cannot be restored: {why}", "burnctl show lists what is left of it")
     return product, import_module(product.restore).restore(recording)
-
-
-def _state(session: Mapping[str, Any]) -> str:
-    return "pruned" if session["content"] == "pruned" else "no"
 
 
 def _check_absent(product: Product, session_id: str) -> None:
@@ -131,23 +125,15 @@ def _check_absent(product: Product, session_id: str) -> None:
         raise BurnctlError(f"the session's log is there: {path}", "burnctl resume prints the command that resumes it")
 
 
-def _home(product: Product) -> str:
-    homes = product.homes(os.environ, os.path.expanduser("~"))
-    return next((home for home in homes if os.path.isdir(home)), homes[0])
-
-
-def _folder_to_load_from(product: Product) -> str:
-    """A new folder if the harness will load the file, else this one."""
+def _folder(product: Product, *, loads: bool) -> str:
+    """The harness's own folder; for a file that it will load (`loads`) a new one, or this one without the harness."""
     import shutil
     import tempfile
 
-    return tempfile.mkdtemp(prefix="burnctl-restore-") if shutil.which(product.program) else os.getcwd()
-
-
-def _remove(paths: list[str]) -> None:
-    for path in paths:
-        os.unlink(path)
-    os.rmdir(os.path.dirname(paths[0]))
+    if loads:
+        return tempfile.mkdtemp(prefix="burnctl-restore-") if shutil.which(product.program) else os.getcwd()
+    homes = product.homes(os.environ, os.path.expanduser("~"))
+    return next((home for home in homes if os.path.isdir(home)), homes[0])
 
 
 def _write(home: str, restored: Restored) -> list[str]:
@@ -157,13 +143,15 @@ def _write(home: str, restored: Restored) -> list[str]:
     """
     if any(".." in file.path.split("/") or os.path.isabs(file.path) for file in restored.files):
         raise BurnctlError("the session has an id that leads out of the harness's folder, and nothing was written")
-    paths = [os.path.join(home, file.path) for file in restored.files]
-    if os.path.lexists(paths[0]):
-        raise BurnctlError(f"{paths[0]} is there already, and nothing was written", "--to DIR writes elsewhere")
-    missing = [number for number, path in enumerate(paths) if not os.path.lexists(path)]
-    for number in reversed(missing):
-        _write_new(paths[number], restored.files[number].text.encode("utf-8", "replace"))
-    return [paths[number] for number in missing]
+    texts = {os.path.join(home, file.path): file.text for file in restored.files}
+    if os.path.lexists(next(iter(texts))):
+        raise BurnctlError(
+            f"{next(iter(texts))} is there already, and nothing was written", "--to DIR writes elsewhere"
+        )
+    missing = [path for path in texts if not os.path.lexists(path)]
+    for path in reversed(missing):
+        _write_new(path, texts[path].encode("utf-8", "replace"))
+    return missing
 
 
 def _write_new(path: str, data: bytes) -> None:

@@ -54,42 +54,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 _SESSION_FLAGS = (
-    "project",
-    "source",
-    "since",
-    "until",
-    "role",
-    "tool",
-    "session",
-    "all",
-    "context",
-    "before",
-    "after",
-    "offset",
+    *("project", "source", "since", "until", "role", "tool", "session", "all"),
+    *("context", "before", "after", "offset"),
 )
 
 
 def run(options: argparse.Namespace) -> int:
-    return _search_memory(options) if options.memory else _search_sessions(options)
-
-
-def _search_memory(options: argparse.Namespace) -> int:
-    for name in _SESSION_FLAGS:
-        if getattr(options, name) not in (None, False):
-            flag = {"context": "-C", "before": "-B", "after": "-A"}.get(name, f"--{name}")
-            raise UsageError(f"{flag} cannot be used with --memory", "it filters sessions: leave it out")
-    answer = flags.ask(reach(options), MemoryParams, options, query=" ".join(options.words))
-    return present(options, answer, memories, what="Results")
-
-
-def _search_sessions(options: argparse.Namespace) -> int:
     import time
 
+    words = " ".join(options.words)
+    if options.memory:
+        for name in _SESSION_FLAGS:
+            if getattr(options, name) not in (None, False):
+                flag = {"context": "-C", "before": "-B", "after": "-A"}.get(name, f"--{name}")
+                raise UsageError(f"{flag} cannot be used with --memory", "it filters sessions: leave it out")
+        answer = flags.ask(reach(options), MemoryParams, options, query=words)
+        return present(options, answer, memories, what="Results")
     before, after = (options.context if one is None else one for one in (options.before, options.after))
     is_list = before is None and after is None
     around = {} if options.json and is_list else {"before": before or 0, "after": after or 0}
     client = reach(options)
-    answer = flags.ask(client, SearchParams, options, query=" ".join(options.words), **around)
+    answer = flags.ask(client, SearchParams, options, query=words, **around)
 
     def drawn(answer: dict[str, Any], screen: Screen) -> str:
         return draw(answer, screen, time.time() * 1000, is_list=is_list)
@@ -118,7 +103,10 @@ def draw(answer: Mapping[str, Any], screen: Screen, now: float, *, is_list: bool
         name = shlex.quote(clean(enough_of_id(hits[0])))
         screen.hint(f"read one: burnctl show {name} --from {hits[0]['msgIdx'] or 0}")
         return "\n".join(_line(hit, hits, screen, now) for hit in hits)
-    return "\n\n".join(_session(some, clean(enough_of_id(some[0])), screen, now) for some in _by_session(hits))
+    by_session: dict[str, list[Mapping[str, Any]]] = {}
+    for hit in hits:
+        by_session.setdefault(hit["sessionId"], []).append(hit)
+    return "\n\n".join(_session(some, clean(enough_of_id(some[0])), screen, now) for some in by_session.values())
 
 
 def _line(hit: Mapping[str, Any], hits: Sequence[Mapping[str, Any]], screen: Screen, now: float) -> str:
@@ -182,28 +170,19 @@ def _with_marks(snippet: str, highlights: Sequence[Sequence[int]]) -> str:
 
 def memories(answer: Mapping[str, Any], screen: Screen) -> str:
     """Entries of instruction and memory files, below the name of their file."""
-    parts = [_memory(entry, screen) for entry in answer["entries"]] or [
-        "No instruction or memory file has these words."
-    ]
+    parts = []
+    for entry in answer["entries"]:
+        where = f"{tilde(clean(entry['path']))}:{entry['line']}"
+        also = f" and {counted(len(entry['alsoIn']), 'other file')}" if entry["alsoIn"] else ""
+        lines = [f"  {line}".rstrip() for line in lines_of(entry["text"], screen.width - 2)]
+        parts.append("\n".join([screen.paint(where, "cyan") + screen.paint(also, "dim"), *lines]))
+    if not parts:
+        parts.append("No instruction or memory file has these words.")
     if answer.get("matches", 0) > len(answer["entries"]):
         screen.hint(f"{len(answer['entries']):,} of {answer['matches']:,} entries: --limit {answer['matches']}")
     if answer.get("note"):
         screen.hint(answer["note"])
     return "\n\n".join(parts)
-
-
-def _memory(entry: Mapping[str, Any], screen: Screen) -> str:
-    where = f"{tilde(clean(entry['path']))}:{entry['line']}"
-    also = f" and {counted(len(entry['alsoIn']), 'other file')}" if entry["alsoIn"] else ""
-    lines = [f"  {line}".rstrip() for line in lines_of(entry["text"], screen.width - 2)]
-    return "\n".join([screen.paint(where, "cyan") + screen.paint(also, "dim"), *lines])
-
-
-def _by_session(hits: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
-    groups: dict[str, list[Mapping[str, Any]]] = {}
-    for hit in hits:
-        groups.setdefault(hit["sessionId"], []).append(hit)
-    return list(groups.values())
 
 
 def _session(hits: Sequence[Mapping[str, Any]], name: str, screen: Screen, now: float) -> str:
@@ -214,22 +193,17 @@ def _session(hits: Sequence[Mapping[str, Any]], name: str, screen: Screen, now: 
     import shlex
 
     last = None
-    for rail, item in _in_order(hits):
+    rails = list(dict.fromkeys(str(hit["railId"]) for hit in hits))  # that of the best hit first
+    items = [(str(hit["railId"]), item) for hit in hits for item in hit["window"]]
+    for rail, item in sorted(items, key=lambda one: (rails.index(one[0]), one[1]["msgIdx"])):
         if last is not None and last != (rail, item["msgIdx"] - 1):
             lines.append("  ⋯")
         lines += _item(item, screen)
         last = (rail, item["msgIdx"])
     begin = max((first["msgIdx"] or 0) - 4, 0)
-    rail = f" --rail {shlex.quote(clean(first['railId']))}" if first["railId"] not in (None, "main") else ""
-    lines.append(screen.paint(f"  burnctl show {shlex.quote(name)}{rail} --from {begin}", "dim"))
+    flag = f" --rail {shlex.quote(clean(first['railId']))}" if first["railId"] not in (None, "main") else ""
+    lines.append(screen.paint(f"  burnctl show {shlex.quote(name)}{flag} --from {begin}", "dim"))
     return "\n".join(lines)
-
-
-def _in_order(hits: Sequence[Mapping[str, Any]]) -> list[tuple[str, Mapping[str, Any]]]:
-    """The messages around the hits in order, by conversation, the best hit's first."""
-    rails = list(dict.fromkeys(str(hit["railId"]) for hit in hits))
-    items = [(str(hit["railId"]), item) for hit in hits for item in hit["window"]]
-    return sorted(items, key=lambda one: (rails.index(one[0]), one[1]["msgIdx"]))
 
 
 def _head(meta: Mapping[str, Any], name: str, screen: Screen, now: float) -> str:
@@ -263,7 +237,11 @@ def _marked(snippet: str, highlights: Sequence[Sequence[int]], room: int, screen
     lines = [part for line in text.splitlines() if line.strip() for part in _broken(clean(line.expandtabs(4)), room)]
     first = next((n for n, line in enumerate(lines) if _ON in line), 0)
     begin = max(min(first - 1, len(lines) - _LINES), 0)
-    return [_painted(line, screen) for line in lines[begin : begin + _LINES]]
+    painted = []
+    for line in lines[begin : begin + _LINES]:
+        parts = line.replace(_OFF, _ON).split(_ON)
+        painted.append("".join(screen.paint(part, _MARK) if n % 2 else part for n, part in enumerate(parts)))
+    return painted
 
 
 def _broken(line: str, room: int) -> list[str]:
@@ -288,10 +266,3 @@ def _bare(text: str) -> str:
 def _fit(part: str, room: int) -> list[str]:
     """Breaks a word that is longer than the room, without its marks."""
     return [part] if width_of(_bare(part)) <= room else wrap(_bare(part), room)
-
-
-def _painted(line: str, screen: Screen) -> str:
-    painted = ""
-    for n, part in enumerate(line.replace(_OFF, _ON).split(_ON)):
-        painted += screen.paint(part, _MARK) if n % 2 else part
-    return painted

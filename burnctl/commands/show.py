@@ -124,33 +124,30 @@ class Transcript:
 
     def drawn(self, messages: Iterable[Mapping[str, Any]]) -> Iterator[str]:
         for message in messages:
-            yield from self._message(message)
+            if (today := date(message["ts"])) != self._day:
+                self._day = today
+                yield ""
+                yield self._screen.paint(f"{'':{_MARGIN}}{today}", "dim")
+            # Results follow their calls, without a heading.
+            if message["role"] != "tool_result" or self._raw:
+                yield ""
+                yield self._head(message)
+            for block in message["blocks"]:
+                for line in self._block(block, is_system=message["role"] == "system"):
+                    yield f"{'':{_MARGIN}}{line}".rstrip()
+            if message.get("blocksLeftOut"):
+                yield f"{'':{_MARGIN}}… and {message['blocksLeftOut']:,} more blocks"
 
-    def _message(self, message: Mapping[str, Any]) -> Iterator[str]:
-        if (today := date(message["ts"])) != self._day:
-            self._day = today
-            yield ""
-            yield self._screen.paint(f"{'':{_MARGIN}}{today}", "dim")
-        # Results follow their calls, without a heading.
-        if message["role"] != "tool_result" or self._raw:
-            yield ""
-            yield from self._head(message)
-        for block in message["blocks"]:
-            for line in self._block(block, is_system=message["role"] == "system"):
-                yield f"{'':{_MARGIN}}{line}".rstrip()
-        if message.get("blocksLeftOut"):
-            yield f"{'':{_MARGIN}}… and {message['blocksLeftOut']:,} more blocks"
-
-    def _head(self, message: Mapping[str, Any]) -> Iterator[str]:
-        turn = message.get("turn") or {}
-        cost = money(turn.get("costUsd")) if turn else ""
-        margin = f"{cost:>{_MARGIN - 2}}  "
-        about = [short_model(turn["model"]), _tokens(turn)] if turn else []
-        rest = " · ".join([*filter(None, about), clock(message["ts"]), f"#{message['msgIdx']}"])
-        role = message["role"].replace("_", " ")
-        facts = cut(clean(f" · {rest}"), self._room - len(role))
+    def _head(self, message: Mapping[str, Any]) -> str:
+        role, cost, facts = message["role"].replace("_", " "), "", [clock(message["ts"]), f"#{message['msgIdx']}"]
+        if turn := message.get("turn"):
+            output = turn["usage"]["output"] + turn["usage"]["reasoning"]
+            tokens = f"{number(sum(turn['usage'].values()) - output)} in, {number(output)} out"
+            cost, facts = money(turn.get("costUsd")), [*filter(None, [short_model(turn["model"])]), tokens, *facts]
+        margin = self._screen.paint(f"{cost:>{_MARGIN - 2}}  ", "yellow")
         head = self._screen.paint(role, _ROLES.get(message["role"], "bold"))
-        yield (self._screen.paint(margin, "yellow") + head + self._screen.paint(facts, "dim")).rstrip()
+        rest = cut(clean(f" · {' · '.join(facts)}"), self._room - len(role))
+        return (margin + head + self._screen.paint(rest, "dim")).rstrip()
 
     def _block(self, block: Mapping[str, Any], *, is_system: bool) -> Iterator[str]:
         is_cut = bool(block.get("truncated"))
@@ -161,7 +158,10 @@ class Transcript:
         elif "toolResult" in block:
             yield from self._result(block["toolResult"], is_cut=is_cut)
         elif "file" in block and not block.get("text"):
-            yield self._screen.paint(f"{_FILE} {_file(block['file'])}", "magenta")
+            file = block["file"]
+            much = f", {size(file['bytes'])}" if file.get("bytes") else ""
+            text = clean(f"{file.get('name') or 'file'} ({file['mime']}{much})")
+            yield self._screen.paint(f"{_FILE} {text}", "magenta")
         elif block["kind"] == "thinking" and not self._raw:
             yield self._folded(_THOUGHT, "thinking", block.get("text") or "", "dim")
         elif is_system and not self._raw and len(block.get("text") or "") > _LONG_PROMPT:
@@ -203,12 +203,6 @@ class Transcript:
         return self._screen.paint(head, style) + self._screen.paint(rest, "dim")
 
 
-def _tokens(turn: Mapping[str, Any]) -> str:
-    usage = turn["usage"]
-    output = usage["output"] + usage["reasoning"]
-    return f"{number(sum(usage.values()) - output)} in, {number(output)} out"
-
-
 def _arguments(value: Any) -> str:
     """The most telling arguments of a call in one line: a pattern with its place, a path, a command."""
     if not isinstance(value, dict):
@@ -230,8 +224,3 @@ def _plain(value: Any) -> str:
     import json
 
     return json.dumps(value, ensure_ascii=False, indent=2)
-
-
-def _file(file: Mapping[str, Any]) -> str:
-    bytes_text = f", {size(file['bytes'])}" if file.get("bytes") else ""
-    return clean(f"{file.get('name') or 'file'} ({file['mime']}{bytes_text})")

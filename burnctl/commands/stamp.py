@@ -14,9 +14,7 @@ from burnd.contract.daemon import OneStamp, RangeParams, SelectorParams
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
-    from typing import Any
 
-    from burnctl.delivery import Delivered
 
 HELP = (
     "Tags a session, a part of it or one message, before its first request or at any time after. If burnd does not run "
@@ -41,52 +39,38 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    from burnd import protocol
+
     if options.stdin:
-        stamps = _from_stdin(options)
+        if options.tags or options.session_id or options.message_id or options.from_ts or options.to_ts:
+            raise stamp_record.BadStamp("with --stdin tags and sessions are in the lines")
+        if sys.stdin is None:
+            raise stamp_record.BadStamp("stdin is closed")
+        stamps = stamp_record.from_lines(sys.stdin.buffer)
     else:
         selector = stamp_record.selector_of(options.session_id, options.message_id, options.from_ts, options.to_ts)
         stamps = [stamp_record.made(selector, stamp_record.from_words(options.tags))]
     with Client(timeout=delivery.ANSWER_S) as client:
         done = delivery.stamps(client, stamps)
-        _say(done, as_json=options.json)
+        if options.json:
+            print_json(done.answer())
+        elif sys.stdout is not None and sys.stdout.isatty():
+            for count, what in (
+                (done.recorded, "recorded"),
+                (done.spooled, f"spooled, to be recorded later: {done.reason}"),
+            ):
+                if count:
+                    print(f"{count} {'stamp' if count == 1 else 'stamps'} {what}")
         if (
             options.session_id
             and done.recorded
             and (not options.json and sys.stdout is not None and sys.stdout.isatty())
         ):
-            _say_if_unknown(client, options.session_id)
+            try:
+                client.sessions_meta(options.session_id)
+                is_known = True
+            except BurnctlError as error:
+                is_known = not (isinstance(error, Failed) and error.code == protocol.NOT_FOUND)
+            if not is_known:
+                print(f"no session {options.session_id!r} is recorded yet; the tag applies to it once it is")
     return 0
-
-
-def _say_if_unknown(client: Client, session: str) -> None:
-    """Warns about an unknown session, which may be mistyped or yet to start."""
-    from burnd import protocol
-
-    try:
-        client.sessions_meta(session)
-        is_known = True
-    except BurnctlError as error:
-        is_known = not (isinstance(error, Failed) and error.code == protocol.NOT_FOUND)
-    if not is_known:
-        print(f"no session {session!r} is recorded yet; the tag applies to it once it is")
-
-
-def _from_stdin(options: argparse.Namespace) -> list[dict[str, Any]]:
-    if options.tags or options.session_id or options.message_id or options.from_ts or options.to_ts:
-        raise stamp_record.BadStamp("with --stdin tags and sessions are in the lines")
-    if sys.stdin is None:
-        raise stamp_record.BadStamp("stdin is closed")
-    return stamp_record.from_lines(sys.stdin.buffer)
-
-
-def _say(done: Delivered, *, as_json: bool) -> None:
-    """Prints JSON with --json, a line at a terminal, else nothing."""
-    if as_json:
-        print_json(done.answer())
-    elif sys.stdout is not None and sys.stdout.isatty():
-        for count, what in (
-            (done.recorded, "recorded"),
-            (done.spooled, f"spooled, to be recorded later: {done.reason}"),
-        ):
-            if count:
-                print(f"{count} {'stamp' if count == 1 else 'stamps'} {what}")

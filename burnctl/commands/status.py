@@ -18,7 +18,7 @@ from burnd.paths import home_folder
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from typing import Any
 
     from burnctl.render.screen import Screen
@@ -56,26 +56,33 @@ def run(options: argparse.Namespace) -> int:
 
 
 def drawn(answer: Answer, screen: Screen) -> str:
-    parts = [_headline(answer, screen)]
-    if trouble := [*_trouble(answer, screen)]:
+    problems = _problems(answer)
+    parts = [_headline(answer, len(problems), screen)]
+    if trouble := [*_trouble(answer, problems, screen)]:
         parts.append("\n".join(trouble))
     if sources := answer.get("sources"):
-        parts.append(_sources(sources, {_wording(problem.reason) for problem in _problems(answer)}, screen))
+        parts.append(_sources(sources, {_wording(problem.reason) for problem in problems}, screen))
     if backfill := answer.get("backfill"):
-        parts.append(_backfill(backfill, answer, screen))
+        parts.append(_backfill(backfill, problems, screen))
     parts.append(_stored(answer, screen))
     if pushes := answer.get("pushes"):
         parts.append("\n".join(_push(one, screen) for one in pushes))
-    if details := [
-        _marked(" ", line, screen, "dim") for line in (*_damaged(answer), *_unused(answer), *_skipped(answer))
-    ]:
+    if details := [_marked(" ", line, screen, "dim") for line in _details(answer)]:
         parts.append("\n".join(details))
     return "\n\n".join(parts)
 
 
-def _headline(answer: Answer, screen: Screen) -> str:
+def _headline(answer: Answer, problems: int, screen: Screen) -> str:
     daemon, backfill = answer.get("daemon") or {}, answer.get("backfill") or {}
-    state, style = _state(str(daemon.get("state") or "ready"), answer, backfill)
+    state, style = "recording", "green"
+    if blocked(answer):
+        state, style = "blocked", "bold red"
+    elif (daemon.get("state") or "ready") != "ready":
+        state, style = clean(str(daemon["state"])), "yellow"
+    elif problems:
+        state, style = counted(problems, "problem"), "bold yellow"
+    elif backfill:
+        state, style = "adding up totals" if backfill.get("totals") else "reading old logs", "yellow"
     uptime = daemon.get("uptimeMs")
     name = f"burnd {clean(daemon.get('version') or '?')}"
     facts = [
@@ -89,18 +96,6 @@ def _headline(answer: Answer, screen: Screen) -> str:
     return "\n".join(lines)
 
 
-def _state(state: str, answer: Answer, backfill: Answer) -> tuple[str, str]:
-    if blocked(answer):
-        return "blocked", "bold red"
-    if state != "ready":
-        return clean(state), "yellow"
-    if problems := _problems(answer):
-        return counted(len(problems), "problem"), "bold yellow"
-    if backfill.get("totals"):
-        return "adding up totals", "yellow"
-    return ("reading old logs", "yellow") if backfill else ("recording", "green")
-
-
 def _sources(sources: list[Answer], reasons: set[str], screen: Screen) -> str:
     columns = [
         Column("source", style="bold"),
@@ -110,35 +105,31 @@ def _sources(sources: list[Answer], reasons: set[str], screen: Screen) -> str:
         Column("unread", "right", drop=2),
         Column("lag", "right"),
     ]
-    rows = [
-        (
-            source.get("name"),
-            (source.get("state"), _STATE_STYLES.get(str(source.get("state")), "")),
-            _detail(source, reasons),
-            count(source.get("files")),
-            count(source.get("pending")),
-            duration((source.get("lagMs") or 0) / 1000),
+    rows = []
+    for source in sources:
+        state, detail = source.get("state"), str(source.get("detail") or "")
+        parts = ["see above" if _wording(detail.removeprefix(_BLOCKED)) in reasons else detail]
+        if restarts := source.get("restarts"):
+            parts.append(f"restarted {counted(restarts, 'time')} after {source.get('lastFailure') or 'a failure'}")
+        counts = source.get("counts") or {}
+        parts += [f"{count(number)} {name}" for name, number in counts.items() if name != "lines" and number]
+        rows.append(
+            (
+                source.get("name"),
+                (state, _STATE_STYLES.get(str(state), "")),
+                "; ".join(filter(None, parts)),
+                count(source.get("files")),
+                count(source.get("pending")),
+                duration((source.get("lagMs") or 0) / 1000),
+            )
         )
-        for source in sources
-    ]
     return table(columns, rows, screen)
 
 
-def _detail(source: Answer, reasons: set[str]) -> str:
-    """The source's activity, failures and unused lines; problems are listed above."""
-    detail = str(source.get("detail") or "")
-    parts = ["see above" if _wording(detail.removeprefix(_BLOCKED)) in reasons else detail]
-    if restarts := source.get("restarts"):
-        parts.append(f"restarted {counted(restarts, 'time')} after {source.get('lastFailure') or 'a failure'}")
-    counts = source.get("counts") or {}
-    parts += [f"{count(number)} {name}" for name, number in counts.items() if name != "lines" and number]
-    return "; ".join(filter(None, parts))
-
-
-def _backfill(backfill: Answer, answer: Answer, screen: Screen) -> str:
+def _backfill(backfill: Answer, problems: Sequence[_Notice], screen: Screen) -> str:
     done, total, rate = backfill.get("done") or 0, backfill.get("total") or 0, backfill.get("bytesPerSecond") or 0
     if reason := backfill.get("blocked"):
-        if any(_wording(problem.reason) in _wording(reason) for problem in _problems(answer)):
+        if any(_wording(problem.reason) in _wording(reason) for problem in problems):
             reason = "see above"
         return _marked(screen.paint("!", "bold red"), f"old logs cannot be read: {reason}", screen)
     if not total:
@@ -155,8 +146,14 @@ def _stored(answer: Answer, screen: Screen) -> str:
     sessions = f", {counted(content['sidecars'], 'session')}" if content.get("sidecars") else ""
     waiting = (answer.get("causes") or {}).get("pending")
     pending = f", attribution pending for {counted(waiting, 'conversation')}" if waiting else ""
+    requests, recorded = (
+        f"? {noun}s" if ledger.get(name) is None else counted(ledger[name], noun)
+        for name, noun in (("turns", "request"), ("sessions", "session"))
+    )
+    running = f" and {count(ledger['openTurns'])} running" if ledger.get("openTurns") else ""
+    tags = f", {counted(ledger['stamps'], 'tag')}" if ledger.get("stamps") else ""
     rows = [
-        ("ledger", _ledger(ledger), size(ledger.get("bytes"))),
+        ("ledger", f"{requests}{running}, {recorded}{tags}", size(ledger.get("bytes"))),
         ("content", f"{content.get('mode', '?')}{sessions}", size(content.get("bytes"))),
         ("index", f"{index.get('state', '?')}{pending}", size(index.get("bytes"))),
     ]
@@ -185,21 +182,8 @@ def _push(push: Answer, screen: Screen) -> str:
     return _marked(" ", line, screen, "dim")
 
 
-def _ledger(ledger: Answer) -> str:
-    def some(name: str, noun: str) -> str:
-        return f"? {noun}s" if ledger.get(name) is None else counted(ledger[name], noun)
-
-    parts = [some("turns", "request")]
-    if ledger.get("openTurns"):
-        parts[0] += f" and {count(ledger['openTurns'])} running"
-    parts.append(some("sessions", "session"))
-    if ledger.get("stamps"):
-        parts.append(some("stamps", "tag"))
-    return ", ".join(parts)
-
-
-def _trouble(answer: Answer, screen: Screen) -> Iterator[str]:
-    for problem in _problems(answer):
+def _trouble(answer: Answer, problems: Sequence[_Notice], screen: Screen) -> Iterator[str]:
+    for problem in problems:
         text = ": ".join(filter(None, [", ".join(problem.sources), problem.reason]))
         yield _marked(screen.paint("!", "bold yellow"), text, screen)
         if problem.remedy:
@@ -246,31 +230,25 @@ def exceeded(budget: Answer, screen: Screen) -> str:
     )
 
 
-def _damaged(answer: Answer) -> Iterator[str]:
+def _details(answer: Answer) -> Iterator[str]:
+    """Unusable lines of the ledger and of sources, and files that are skipped on purpose."""
     skipped = (answer.get("ledger") or {}).get("skipped") or {}
     lines = skipped.get("lines") or []
     for line in lines[:_DAMAGED_SHOWN]:
         where = _bytes(line.get("position", 0), line.get("length", 0))
         yield f"ledger.jsonl, {where}: {line.get('reason')} {line.get('kind') or ''}".rstrip()
     yield from _more(skipped.get("count", 0), len(lines))
-
-
-def _unused(answer: Answer) -> Iterator[str]:
-    """Unusable lines and rows beyond the one shown above."""
-    for source in answer.get("sources") or ():
+    sources = answer.get("sources") or ()
+    for source in sources:
         unused = source.get("unused") or {}
         lines = unused.get("lines") or []
-        if [line.get("reason") != "unfinished" for line in lines] == [True]:
+        if [line.get("reason") != "unfinished" for line in lines] == [True]:  # the only one is shown above
             continue
         for line in lines[:_DAMAGED_SHOWN]:
             where = line.get("row") or _bytes(line.get("offset", 0), line.get("size", 0))
             yield f"{tilde(clean(line.get('path') or ''))}, {where}: {line.get('reason')}"
         yield from _more(unused.get("count", 0), len(lines))
-
-
-def _skipped(answer: Answer) -> Iterator[str]:
-    """Files that are skipped on purpose."""
-    for source in answer.get("sources") or ():
+    for source in sources:
         for item in source.get("leftAlone") or ():
             if item.get("isNormal") and item.get("paths"):
                 more = f" (and {item['count'] - 1:,} more)" if item.get("count", 1) > 1 else ""

@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    facts = _told()
+    facts = _facts()
     limits = _limits_in(facts)
     answer = _ask(facts, limits)
     if answer and answer.get("currency"):
@@ -52,57 +52,54 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _told() -> dict[str, Any]:
+def _facts() -> dict[str, Any]:
     """The facts that Claude Code passes on stdin; empty if they are not JSON."""
     import json
+    import os
+    import select
 
     if sys.stdin is None or sys.stdin.isatty():
         return {}
+    data, deadline = b"", time.monotonic() + _INPUT_S
     try:
-        facts = json.loads(_input(sys.stdin.fileno()))
+        fd = sys.stdin.fileno()
+        while len(data) < _MOST_BYTES:
+            ready, _, _ = select.select([fd], [], [], max(deadline - time.monotonic(), 0))
+            piece = os.read(fd, 1 << 16) if ready else b""
+            if not piece:
+                break
+            data += piece
+        facts = json.loads(data)
     except (ValueError, OSError, RecursionError):
         return {}
     return facts if isinstance(facts, dict) else {}
 
 
-def _input(fd: int) -> bytes:
-    """Stdin up to its end or the timeout."""
-    import os
-    import select
-
-    data = b""
-    deadline = time.monotonic() + _INPUT_S
-    while len(data) < _MOST_BYTES:
-        ready, _, _ = select.select([fd], [], [], max(deadline - time.monotonic(), 0))
-        piece = os.read(fd, 1 << 16) if ready else b""
-        if not piece:
-            break
-        data += piece
-    return data
+def _limits_in(facts: dict[str, Any]) -> dict[str, tuple[float, float | None]]:
+    limits = {window: _object(facts, "rate_limits", name) for window, name in _WINDOWS.items()}
+    return _readings(limits, "used_percentage", "resets_at")
 
 
-def _limits_in(told: dict[str, Any]) -> dict[str, tuple[float, float | None]]:
-    limits = {}
-    for window, name in _WINDOWS.items():
-        limit = _object(told, "rate_limits", name)
-        used = _share(limit.get("used_percentage"))
-        if used is not None:
-            limits[window] = (used, _seconds(limit.get("resets_at")))
-    return limits
+def _readings(windows: dict[str, dict[str, Any]], used: str, resets: str) -> dict[str, tuple[float, float | None]]:
+    """The used percentage of each window, and when it ends."""
+    shares = {window: _share(limit.get(used)) for window, limit in windows.items()}
+    return {
+        window: (share, _seconds(windows[window].get(resets))) for window, share in shares.items() if share is not None
+    }
 
 
-def _ask(told: dict[str, Any], limits: dict[str, tuple[float, float | None]]) -> dict[str, Any] | None:
+def _ask(facts: dict[str, Any], limits: dict[str, tuple[float, float | None]]) -> dict[str, Any] | None:
     """The figures of the session, of today and of the window. Sends burnd the limits without waiting for an answer."""
     from burnctl.connection import Wire
     from burnd.paths import home_folder, socket_file
 
-    session = told.get("session_id")
+    session = facts.get("session_id")
     params = {"session": session} if isinstance(session, str) and session else {}
     try:
         home = home_folder()
         wire = Wire(socket_file(home), _PATIENCE_S)
     except (BurnctlError, ValueError):
-        _leave(limits)
+        _spool(limits)
         return None
     try:
         answer = wire.ask("statusline", params, _PATIENCE_S)
@@ -120,7 +117,7 @@ def _reading(window: str, limit: tuple[float, float | None]) -> dict[str, Any]:
     return {"window": window, "usedPercent": used, **({} if resets is None else {"resetsAt": _iso(resets)})}
 
 
-def _leave(limits: dict[str, tuple[float, float | None]]) -> None:
+def _spool(limits: dict[str, tuple[float, float | None]]) -> None:
     """Spools the limits, one file for each figure, however often it is reported."""
     import os
 
@@ -140,42 +137,39 @@ def _leave(limits: dict[str, tuple[float, float | None]]) -> None:
 
 
 def _parts(
-    told: dict[str, Any], limits: dict[str, tuple[float, float | None]], known: dict[str, Any], *, colored: bool
+    facts: dict[str, Any], limits: dict[str, tuple[float, float | None]], answer: dict[str, Any], *, colored: bool
 ) -> list[str]:
     from burnctl.render.numbers import of_hundred
 
-    parts = _session(_object(known, "session"), _number(_object(told, "cost").get("total_cost_usd")))
-    parts += _spent(_object(known, "today"), "today")
-    parts += _windows({**_recorded(known), **limits}, _object(known, "window"), colored=colored)
-    context = _context(_object(told, "context_window"))
+    recorded = {"5h": _object(answer, "window", "quota"), "7d": _object(answer, "weekQuota")}
+    limits = {**_readings(recorded, "usedPercent", "resetsAt"), **limits}
+    parts = _session(_object(answer, "session"), _number(_object(facts, "cost").get("total_cost_usd")))
+    parts += _spent(_object(answer, "today"), "today")
+    parts += _windows(limits, _object(answer, "window"), colored=colored)
+    context = _context(_object(facts, "context_window"))
     parts += [] if context is None else [_painted(f"ctx {of_hundred(context)}", context, colored=colored)]
-    parts += _unread(_object(known, "backfill"))
-    crossed = known.get("crossed")
+    backfill = _object(answer, "backfill")
+    if backfill.get("done") is False and not backfill.get("exact"):
+        percent = _number(backfill.get("percent"))
+        parts.append("reading old logs" + ("" if percent is None else f" {percent:.0f}%"))
+    crossed = answer.get("crossed")
     names = [str(name) for name in crossed] if isinstance(crossed, list) else []
     return parts + [_painted(f"{name} budget exceeded", _TOO_HIGH, colored=colored) for name in names]
 
 
-def _session(known: dict[str, Any], stated: float | None) -> list[str]:
-    """The cost of the session by burnd, or by Claude Code if higher: its figure includes requests without a log or
-    price."""
+def _session(recorded: dict[str, Any], stated: float | None) -> list[str]:
+    """The cost by burnd, or by Claude Code if higher: its figure includes requests without a log or price."""
     from burnctl.render.numbers import money
 
-    cost = _number(known.get("costUsd"))
-    is_higher = stated is not None and (stated > (cost or 0) or (stated == 0 and not known))
-    return [f"{money(stated)} session"] if stated is not None and is_higher else _spent(known, "session")
+    cost = _number(recorded.get("costUsd"))
+    is_higher = stated is not None and (stated > (cost or 0) or (stated == 0 and not recorded))
+    return [f"{money(stated)} session"] if stated is not None and is_higher else _spent(recorded, "session")
 
 
-def _unread(backfill: dict[str, Any]) -> list[str]:
-    if backfill.get("done") is not False or backfill.get("exact"):
-        return []
-    percent = _number(backfill.get("percent"))
-    return ["reading old logs" + ("" if percent is None else f" {percent:.0f}%")]
-
-
-def _spent(found: dict[str, Any], what: str) -> list[str]:
+def _spent(sums: dict[str, Any], what: str) -> list[str]:
     from burnctl.render.numbers import money
 
-    cost, unpriced = _number(found.get("costUsd")), _number(found.get("unpricedTurns"))
+    cost, unpriced = _number(sums.get("costUsd")), _number(sums.get("unpricedTurns"))
     without = f"{unpriced:.0f} unpriced" if unpriced else ""
     if cost is None:
         return [f"{what}: {without}"] if without else []
@@ -184,34 +178,20 @@ def _spent(found: dict[str, Any], what: str) -> list[str]:
 
 def _windows(limits: dict[str, tuple[float, float | None]], counted: dict[str, Any], *, colored: bool) -> list[str]:
     """The account's own figures, else those counted in the window."""
-    parts = [_painted(_limit(window, *limits[window]), limits[window][0], colored=colored) for window in limits]
+    from burnctl.render.numbers import duration, money, of_hundred
+
+    parts = []
+    for window, (used, resets) in limits.items():
+        text = f"{window} {of_hundred(used)}"
+        if resets is not None and resets > time.time():
+            form = "%H:%M" if resets - time.time() < 86_400 else "%a %H:%M"
+            text += f" until {time.strftime(form, time.localtime(resets))}"
+        parts.append(_painted(text, used, colored=colored))
     cost = _number(counted.get("costUsd"))
     if "5h" not in limits and cost is not None:
-        from burnctl.render.numbers import duration, money
-
         seconds = _number(counted.get("secondsLeft"))
         parts.insert(0, f"5h {money(cost)}" + ("" if seconds is None else f", {duration(seconds)} left"))
     return parts
-
-
-def _recorded(known: dict[str, Any]) -> dict[str, tuple[float, float | None]]:
-    """The account's figures that burnd recorded."""
-    quotas = {"5h": _object(known, "window", "quota"), "7d": _object(known, "weekQuota")}
-    used = {window: _share(quota.get("usedPercent")) for window, quota in quotas.items()}
-    return {
-        window: (percent, _seconds(quotas[window].get("resetsAt")))
-        for window, percent in used.items()
-        if percent is not None
-    }
-
-
-def _limit(window: str, used: float, resets: float | None) -> str:
-    from burnctl.render.numbers import of_hundred
-
-    if resets is None or resets <= time.time():
-        return f"{window} {of_hundred(used)}"
-    form = "%H:%M" if resets - time.time() < 86_400 else "%a %H:%M"
-    return f"{window} {of_hundred(used)} until {time.strftime(form, time.localtime(resets))}"
 
 
 def _context(window: dict[str, Any]) -> float | None:

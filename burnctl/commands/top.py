@@ -274,33 +274,24 @@ class _Terminal:
     def run(self) -> int:
         import signal
         import termios
+        import tty
 
         before = termios.tcgetattr(sys.stdin.fileno())
         stop = signal.signal(signal.SIGTERM, _leave)
         signal.signal(signal.SIGHUP, _leave)
         try:
-            self._begin()
+            tty.setcbreak(sys.stdin.fileno())
+            sys.stdout.write("\x1b[?1049h\x1b[?25l")
+            sys.stdout.flush()
             self._loop()
         except KeyboardInterrupt:
             pass
         finally:
             signal.signal(signal.SIGTERM, stop)
-            self._end(before)
+            sys.stdout.write("\x1b[?25h\x1b[?1049l")
+            sys.stdout.flush()
+            termios.tcsetattr(sys.stdin.fileno(), termios.TCSADRAIN, before)
         return 0
-
-    def _begin(self) -> None:
-        import tty
-
-        tty.setcbreak(sys.stdin.fileno())
-        sys.stdout.write("\x1b[?1049h\x1b[?25l")
-        sys.stdout.flush()
-
-    def _end(self, before: list[Any]) -> None:
-        import termios
-
-        sys.stdout.write("\x1b[?25h\x1b[?1049l")
-        sys.stdout.flush()
-        termios.tcsetattr(sys.stdin.fileno(), termios.TCSADRAIN, before)
 
     def _loop(self) -> None:
         from select import select
@@ -317,15 +308,12 @@ class _Terminal:
                 is_moved = True
             passed = time.monotonic() - fresh
             if passed >= (_REFRESH_S if is_moved or self._problem else _IDLE_REFRESH_S):
-                self._refresh()
+                try:
+                    self._view.refresh(time.time())
+                    self._problem = ""
+                except BurnctlError as error:
+                    self._problem = error.message
                 fresh, is_moved = time.monotonic(), False
-
-    def _refresh(self) -> None:
-        try:
-            self._view.refresh(time.time())
-            self._problem = ""
-        except BurnctlError as error:
-            self._problem = error.message
 
     def _draw(self) -> None:
         import os

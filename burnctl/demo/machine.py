@@ -39,7 +39,11 @@ class Machine:
 
     def write_logs(self, now: float) -> dict[str, Story]:
         """Writes the sessions of the last days, by their ids, and their instruction files."""
-        self._write_instructions()
+        for place, text in instructions().items():
+            path = os.path.join(self.folder, place)
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(text)
         return {self._writer(story).write(*self._place(story, now)): story for story in stories()}
 
     def live_log(self, story: Story, clock: float) -> Log:
@@ -56,13 +60,6 @@ class Machine:
 
     def _home_of(self, product: Product) -> str:
         return os.path.join(self.folder, product.program)
-
-    def _write_instructions(self) -> None:
-        for place, text in instructions().items():
-            path = os.path.join(self.folder, place)
-            os.makedirs(os.path.dirname(path), exist_ok=True)
-            with open(path, "w", encoding="utf-8") as file:
-                file.write(text)
 
 
 _MINE = """# How I like to work

@@ -47,7 +47,11 @@ def examine(env: Mapping[str, str], user_home: str, extra: Mapping[str, Sequence
         checks += [
             CheckResult(c.name, c.level, c.says, c.remedy) for c in product.checks(product.homes(env, user_home, more))
         ]
-    return [*(findings or [_nothing()]), watches(folders), *checks]
+    if not findings:
+        setting = f"`burnctl config set {PRODUCTS[0].roots_key}`"
+        advice = f"start an agent, name other folders with {setting}, or try: burnctl demo"
+        findings = [warn("agent logs", f"found no logs of {all_titles('or')}", advice)]
+    return [*findings, watches(folders), *checks]
 
 
 def count(root: str, suffix: str, until: float) -> Logs:
@@ -60,14 +64,6 @@ def count(root: str, suffix: str, until: float) -> Logs:
             logs.is_whole = False
             break
     return logs
-
-
-def _nothing() -> CheckResult:
-    return warn(
-        "agent logs",
-        f"found no logs of {all_titles('or')}",
-        f"start an agent, name other folders with `burnctl config set {PRODUCTS[0].roots_key}`, or try: burnctl demo",
-    )
 
 
 def watches(found: Sequence[Logs], limits: str = _INOTIFY) -> CheckResult:
