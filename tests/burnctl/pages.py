@@ -25,7 +25,7 @@ COMMANDS, API, CONFIGURATION = DOCS / "commands.md", DOCS / "python-api.md", DOC
 PROTOCOL = DOCS / "protocol.md"
 BEGIN, END = "<!-- generated: begin -->\n", "<!-- generated: end -->\n"
 SHARED = 3  # commands that describe an option in the same words
-EXAMPLES = 2
+PLAIN = ("id", "limit", "next", "offset")  # parameters that the page describes once
 USUAL_FLAGS = ["--json", "--no-color", "--no-start"]
 REPORT_FLAGS = [*USUAL_FLAGS, "--no-wait", "--notes"]
 FILTERS = "the filters"
@@ -67,8 +67,8 @@ def _shared_section(shared: Collection[str]) -> str:
 
 
 def _section(parser: Parser, shared: Collection[str]) -> str:
-    """What a command does, its own arguments and options, its actions, and a few examples."""
-    lines = [f"{_capital(parser.description or '')}\n"]
+    """What a command does in a sentence, its own arguments and options, and its actions."""
+    lines = [f"{_capital(_first_sentence(parser.description or ''))}\n"]
     if options := _list(parser, shared):
         lines.append("\n".join(options) + "\n")
     seen = set(shared)
@@ -78,9 +78,6 @@ def _section(parser: Parser, shared: Collection[str]) -> str:
         seen |= {*_options(action)}
     if actions:
         lines.append("\n".join(actions) + "\n")
-    examples = [line for line in parser.examples if line != parser.prog][:EXAMPLES]
-    if examples:
-        lines.append("```text\n" + "\n".join(examples) + "\n```\n")
     return "\n".join(lines)
 
 
@@ -89,7 +86,7 @@ def _action(parser: Parser, seen: Collection[str]) -> list[str]:
     places = [_flag(action) for action in _shown(parser) if not action.option_strings]
     name = " ".join([parser.prog.removeprefix("burnctl "), *places])
     options = [line for line in _list(parser, seen) if line.startswith("- `--") or not line.startswith("- `")]
-    return [f"- `{name}`: {_capital(parser.description or '')}", *(f"  {line}" for line in options)]
+    return [f"- `{name}`: {_capital(_first_sentence(parser.description or ''))}", *(f"  {line}" for line in options)]
 
 
 def _list(parser: Parser, shared: Collection[str]) -> list[str]:
@@ -108,6 +105,10 @@ def _formatted(text: str) -> str:
     parts = " ".join(text.split()).split("`")
     parts[::2] = [re.sub(r"(?<![\w-])-(?:-[a-z]+(?:-[a-z]+)*|[A-Z]\b)", r"`\g<0>`", part) for part in parts[::2]]
     return "`".join(parts)
+
+
+def _first_sentence(text: str) -> str:
+    return re.split(r"(?<=\.) (?=[A-Z`-])", " ".join(text.split()))[0]
 
 
 def _capital(text: str) -> str:
@@ -217,11 +218,10 @@ def _parameters(function: Callable[..., object]) -> str:
 
 def configuration() -> str:
     """The table of settings, and of each agent product its names and variables."""
-    rows = ["## Settings", "", "| key | default | a change applies | variable | meaning |", "|---|---|---|---|---|"]
+    rows = ["## Settings", ""]
     for key in KEYS:
-        applies = "restart" if key.restart else "at once"
-        variable, about = f"`{key.env}`" if key.env else "", _sentence(key.about.replace("\n", " "))
-        rows.append(f"| `{key.name}` | `{json.dumps(key.default)}` | {applies} | {variable} | {about} |")
+        facts = [f"`{json.dumps(key.default)}`", *(["restart"] if key.restart else []), *filter(None, [_code(key.env)])]
+        rows.append(f"- `{key.name}` ({', '.join(facts)}): {_sentence(key.about)}")
     rows += ["", "## Harnesses", "", "The agent products whose sessions are read:", ""]
     rows += ["| harness | `--source` | command | looked for in |", "|---|---|---|---|"]
     for product in PRODUCTS:
@@ -232,8 +232,13 @@ def configuration() -> str:
     return "\n".join(rows) + "\n"
 
 
+def _code(text: str) -> str:
+    return text and f"`{text}`"
+
+
 def _sentence(text: str) -> str:
-    """A text for a cell: without a capital and a full stop, angle brackets as they are."""
+    """A text for a cell or item: without a capital and a full stop, angle brackets as they are."""
+    text = text.replace("\n", " ")
     text = text[:1].lower() + text[1:] if text[1:2].islower() else text
     return text.removesuffix(".").replace("<", "&lt;").replace(">", "&gt;").replace("|", "\\|").replace("*", "\\*")
 
@@ -251,13 +256,16 @@ def protocol(text: str) -> str:
 
 def _parameter_list(params: type[Params]) -> str:
     """The parameters of a method; the filters of all reports are one line."""
-    own = list(_own_params(params).values())
+    own = _own_params(params).values()
     filters = {_meaning(one): one.wire for one in Filters.params.values()}
     as_filters = [one.wire for one in own if filters.get(_meaning(one)) == one.wire and one.default is None]
-    lines = [f"- `{one.wire}`{_in_parentheses(one)}: {_meaning(one)}" for one in own if one.wire not in as_filters]
-    names = ", ".join(f"`{name}`" for name in as_filters)
-    if names or issubclass(params, Filters):
-        lines.append(f"- {names}: [filters](#reports)" if names else f"- [{FILTERS}](#reports)")
+    plain = [one for one in own if one.wire in PLAIN]
+    rest = [one for one in own if one not in plain and one.wire not in as_filters]
+    lines = [f"- `{one.wire}`{_in_parentheses(one)}: {_meaning(one)}" for one in rest]
+    names = [f"`{one.wire}`{_in_parentheses(one)}" for one in plain]
+    names += [f"`{name}`" for name in as_filters]
+    names += [f"[{FILTERS}](#reports)"] if issubclass(params, Filters) else []
+    lines += [f"- {', '.join(names)}"] if names else []
     return "\n".join(["<!-- parameters -->", *lines, "<!-- end -->", "", ""]) if lines else ""
 
 
