@@ -163,7 +163,7 @@ def test_it_is_documented(tree: Path, home: Home) -> None:
     assert "made-up" in machine.burnctl("summary", "--help")
     table = machine.run("-c", "from tests.burnctl.pages import configuration; print(configuration())")
     assert "| Made Up | `made-up` | `madeup` | `~/.made-up/sessions` |" in table
-    assert "| `made-up.roots` |" in table
+    assert "- `made-up.roots` (" in table
     assert "| `MADE_UP_HOME` |" in table
     machine.run("-m", "burnd", "config", "init")
     assert "[made-up]\n" in home.config.read_text()
