@@ -13,9 +13,9 @@ from typing import Any
 import anyio
 import pytest
 
-from burnd import budget_watch
-from burnd.budget_watch import BudgetWatch, run_command
+from burnd import limits
 from burnd.errors import ConfigError
+from burnd.limits import BudgetWatch, run_command
 from burnd.paths import Home
 from burnd.pricing import PriceTable
 from burnd.queries.spending import BudgetUse, budget_uses, period_of
@@ -155,7 +155,9 @@ class Watched:
         async def look(question: Any) -> Any:
             return await self.pipeline.index.ask(lambda db: question(View(db, prices, to_ms(self.now))))
 
-        watch = BudgetWatch(self.crossings, self.budgets, self.command, look=look, announce=self.said.append)
+        watch = BudgetWatch(
+            self.crossings, self.budgets, self.command, look=look, announce=self.said.append, notices={}
+        )
         self.problem = lambda: watch.problem
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(watch.run, anyio.lowlevel.checkpoint)
@@ -172,7 +174,7 @@ class Watched:
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(budget_watch, "PAUSE_S", 0.01)
+    monkeypatch.setattr(limits, "PAUSE_S", 0.01)
 
 
 async def test_the_command_runs_once_and_knows_the_amounts(opened: Opened, tmp_path: Path, zone: object) -> None:
@@ -259,7 +261,7 @@ async def test_a_failing_command_is_logged(
 
 async def test_a_command_that_hangs_is_ended_with_its_children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After its time is up the whole group goes."""
-    monkeypatch.setattr(budget_watch, "COMMAND_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(limits, "COMMAND_TIMEOUT_S", 0.3)
     note = tmp_path / "pid"
     began = time.monotonic()
     assert await run_command(f"sleep 60 & echo $! > {note}; wait", {}) is None

@@ -8,8 +8,8 @@ from typing import Any
 import anyio
 import pytest
 
-from burnd import guard
-from burnd.guard import Guard
+from burnd import limits
+from burnd.limits import Guard
 from burnd.queries.guard import NextCall, Use
 
 OVER = [Use("session_usd", 1.0, 2.0)]
@@ -67,8 +67,8 @@ async def test_an_allowed_session_counts_with_all_it_started(
     tmp_path: Path, time: Time, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also those of a session that was itself started by another; until the time that was given."""
-    monkeypatch.setattr(guard, "line_of", lambda _, session: [session, "middle", "root"])
-    monkeypatch.setattr(guard, "uses", lambda *_: OVER)
+    monkeypatch.setattr(limits, "line_of", lambda _, session: [session, "middle", "root"])
+    monkeypatch.setattr(limits, "uses", lambda *_: OVER)
     checked = Guard(tmp_path / "guard.json", time)
 
     async def look(question: Any) -> list[Use]:

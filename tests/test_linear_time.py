@@ -19,7 +19,7 @@ import burnctl
 import burnd
 from burnctl.render import text as rendering
 from burnd.classify import keywords, shell
-from burnd.content import cut_json
+from burnd.content import recall
 from burnd.harness import instructions, tool_calls
 from burnd.harness.claude_code import prompts as claude_prompts
 from burnd.harness.claude_code.reader import ClaudeReader
@@ -196,7 +196,7 @@ _FUNCTIONS: dict[str, Callable[[str], object]] = {
     "notified agent": claude_prompts._notification,
     "named agent": lambda text: claude_prompts._AGENT_ID.findall(text.encode()),
     "JSON": lambda text: foreign_json.plain(text.encode()),
-    "JSON that is cut": lambda text: cut_json.closed(text.encode()),
+    "JSON that is cut": lambda text: recall.closed(text.encode()),
     "depth of JSON": lambda text: foreign_json.depth(text.encode()),
     "line of the wrong shape": lambda text: foreign_json._drop({}, f"Invalid enum value '{text}' - at `$.a`"),
     "git config": lambda text: list(git_settings(text)),

@@ -6,7 +6,7 @@ from typing import Any
 
 import anyio
 
-from burnd.quota import Quotas, Recorded, new_readings
+from burnd.limits import Quotas, Recorded, new_readings
 from burnd.records import Quota
 from burnd.records.times import to_ms
 from tests.conftest import Opened

@@ -24,7 +24,6 @@ MAY_IMPORT = {
     "tokens": "records",
     "ledger": "records tokens",
     "pricing": "ledger",
-    "machine": "ledger",
     "settings": "records ledger",
     "index": "records ledger pricing",
     "content": "records ledger index",
@@ -37,17 +36,15 @@ MAY_IMPORT = {
     "queries": "records tokens classify attribution ledger pricing index content search",
     "fleet": "records classify attribution pricing index queries",
     "instructions": "tokens recording search",
-    "quota": "records recording queries",
-    "budget_watch": "records ledger pricing index queries",
-    "guard": "records ledger queries",
+    "limits": "records ledger pricing index recording queries",
     "lost_logs": "records recording queries tasks",
-    "clients": "records ledger index recording queries quota tasks",
+    "clients": "records ledger index recording queries limits tasks",
     "totals": "records ledger pricing settings index logfiles recording harness",
     "server": (
         "records ledger pricing settings index content recording search attribution harness reclassify queries "
-        "quota budget_watch guard lost_logs clients instructions machine totals tasks"
+        "limits lost_logs clients instructions totals tasks"
     ),
-    "daemon": "ledger pricing settings recording harness clients totals server tasks",
+    "daemon": "ledger pricing settings limits recording harness clients totals server tasks",
     "cli": "ledger settings daemon server totals",
     "__main__": "cli",
 }

@@ -1,4 +1,4 @@
-"""Maps the tool names of all harnesses to kinds such as edit, shell or read."""
+"""Kinds of tools (edit, shell, read, ...) by their names, and folders of generated files."""
 
 from __future__ import annotations
 
@@ -6,19 +6,7 @@ from typing import Final, Literal, get_args
 
 from burnd.harness.registry import PRODUCTS
 
-Kind = Literal[
-    "edit",
-    "shell",
-    "delegate",
-    "plan_exit",
-    "read",
-    "search",
-    "web",
-    "todo",
-    "skill",
-    "mcp",
-    "other",
-]
+Kind = Literal["edit", "shell", "delegate", "plan_exit", "read", "search", "web", "todo", "skill", "mcp", "other"]
 
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 
@@ -32,14 +20,11 @@ _WHOLE_FILE_TOOLS: Final = frozenset(name for product in PRODUCTS for name in pr
 
 def kind(name: str) -> Kind:
     """Names are exact: `Edit` and `edit` are tools of two products, `EDIT` is of none."""
-    product_kind = _KIND_OF.get(name)
-    if product_kind is not None:
-        return product_kind
-    return "mcp" if mcp_server(name) is not None else "other"
+    return _KIND_OF.get(name) or ("mcp" if mcp_server(name) is not None else "other")
 
 
 def delegates(name: str) -> bool:
-    """Whether a tool starts an agent or controls a running one."""
+    """Starts an agent or controls a running one."""
     return kind(name) == "delegate" or name in _AGENT_TOOLS
 
 
@@ -53,3 +38,18 @@ def mcp_server(name: str) -> str | None:
         return None
     server, separator, tool = name[len(_MCP_PREFIX) :].partition("__")
     return server if server and separator and tool else None
+
+
+_GENERATED: Final = frozenset(
+    (
+        *(".cache", ".git", ".next", ".nuxt", ".tox", ".venv", "__pycache__", "build", "coverage", "dist"),
+        *("node_modules", "site-packages", "venv"),
+    )
+)
+
+
+def generated_folder(path: str) -> str | None:
+    """The outermost folder of generated or installed files."""
+    parts = path.split("/")
+    at = next((n for n, part in enumerate(parts[:-1]) if part in _GENERATED), None)
+    return "/".join(parts[: at + 1]) if at is not None else None

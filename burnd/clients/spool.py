@@ -30,9 +30,9 @@ from burnd.clients.announcements import (
 )
 from burnd.errors import IndexDamaged, NotNow
 from burnd.ledger import files
+from burnd.limits import Quotas
 from burnd.queries.names import no_such_session, resolve_stamp_sessions
 from burnd.queries.view import Refusal
-from burnd.quota import Quotas
 from burnd.recording.candidate import Batch
 from burnd.recording.pipeline import Pipeline
 from burnd.records import Quota, Stamp

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import sqlite3
 import threading
 from collections import OrderedDict
@@ -12,12 +13,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 import zstandard
 
-from burnd.content.cut_json import closed
 from burnd.index.keys import read_only
 from burnd.ledger.blobs import PACK_BYTES, PACK_OF_BLOB, Blob, key_of, sha_of
 from burnd.ledger.sidecars import SUFFIX
@@ -381,3 +381,44 @@ def is_reference(raw: msgspec.Raw) -> bool:
 
 def reference(raw: msgspec.Raw) -> BlobRef:
     return _refs.decode(raw)
+
+
+# JSON that is cut at any byte
+
+_ESCAPE: Final = 12  # the most bytes of a JSON string that make one character
+_TOKEN: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+("?)|[\[\]{},]', re.DOTALL)
+_CLOSING: Final = {b"[": b"]", b"{": b"}"}
+
+
+def closed(beginning: bytes) -> bytes:
+    """Completes the value as far as its beginning goes; its text if that is impossible.
+
+    A string is cut after its last whole character; half a name or a number is left out.
+    """
+    closing, is_in_string, comma = _open_brackets(beginning)
+    size = len(beginning)
+    ends = range(size, max(size - _ESCAPE, 0), -1) if is_in_string else (size,)
+    candidates = [beginning[:end] + (b'"' if is_in_string else b"") + closing for end in ends]
+    if comma * 2 > size:  # else most of the text would be missing
+        candidates.append(beginning[:comma] + _open_brackets(beginning[:comma])[0])
+    for value in candidates:
+        with contextlib.suppress(msgspec.MsgspecError, ValueError, RecursionError):
+            msgspec.json.decode(value)
+            return value
+    return msgspec.json.encode(beginning.decode("utf-8", "ignore"))
+
+
+def _open_brackets(beginning: bytes) -> tuple[bytes, bool, int]:
+    """The brackets that close it, whether it ends within a string, and its last comma."""
+    is_in_string, comma = False, 0
+    closing: list[bytes] = []
+    for token in _TOKEN.finditer(beginning):
+        what = token[0]
+        is_in_string = what[:1] == b'"' and not token[1]
+        if what in _CLOSING:
+            closing.append(_CLOSING[what])
+        elif what in (b"]", b"}"):
+            del closing[-1:]
+        elif what == b",":
+            comma = token.start()
+    return b"".join(reversed(closing)), is_in_string, comma

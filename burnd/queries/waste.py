@@ -25,7 +25,7 @@ from burnd.attribution.rates import Rate, Spent, add_up
 from burnd.attribution.row import INSTRUCTIONS
 from burnd.attribution.saved_findings import Family, SavedFindings, sizes_of
 from burnd.attribution.waste import SessionPrefix, in_project, in_session
-from burnd.classify.generated import generated_folder
+from burnd.classify.tools import generated_folder
 from burnd.contract.reports import WasteParams
 from burnd.pricing import usd
 from burnd.queries import names

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -15,33 +14,30 @@ import anyio.to_thread
 import msgspec
 import structlog
 
-from burnd import tasks
 from burnd.attribution.explainer import Explainer
-from burnd.budget_watch import BudgetWatch
 from burnd.clients.folders import Folders
 from burnd.clients.spool import Spool
 from burnd.content.recall import Recall
 from burnd.errors import ConfigError, IndexDamaged, NotNow
-from burnd.guard import Guard
 from burnd.harness.product import Product
 from burnd.harness.supervisor import SourceSupervisor
 from burnd.index.change import Change
 from burnd.index.query_pool import DEADLINE_S
-from burnd.instructions.files import Reader
+from burnd.instructions import Reader
 from burnd.ledger.files import no_home_check
+from burnd.limits import Guard, Quotas
 from burnd.lost_logs import LogPlaces, LostLogs
-from burnd.machine import machine_id
 from burnd.paths import Home, user_home
 from burnd.pricing import PriceFileError, PriceTable
 from burnd.queries.status import Counts
 from burnd.queries.view import View
-from burnd.quota import Quotas
 from burnd.recording.pipeline import Pipeline
 from burnd.recording.source import UNKNOWN, BackfillState, backfill_state
 from burnd.records import Turn
 from burnd.records.times import Clock, wall_ms
 from burnd.search.indexer import SearchIndexer
 from burnd.settings.config import Settings, reload
+from burnd.settings.machine import machine_id
 from burnd.tasks import BackgroundTask
 from burnd.totals.early import EarlyTotals
 
@@ -50,8 +46,6 @@ log = structlog.get_logger()
 CONTENT_READERS = 2
 QUEUE = 1000  # turns that wait for a client that tails
 _LOOK_S = 0.05
-_PRICES_S = 30.0
-_SETTINGS_S = 5.0
 _Fingerprint = tuple[int, int, int] | None
 
 
@@ -396,46 +390,3 @@ class Service:
         supervisor = self.sources.get(source)
         if new and supervisor is not None:
             supervisor.add_roots(new)
-
-    def background_tasks(self) -> Iterator[BackgroundTask]:
-        yield BackgroundTask("recording readings of limits", self.quotas.run)
-        yield BackgroundTask("noticing lost logs", self.lost_logs.run)
-        yield BackgroundTask("following prices", self._follow_prices)
-        yield BackgroundTask("following settings", self._follow_settings)
-        yield BackgroundTask("watching budgets", self._watch_budgets)
-
-    async def _follow_prices(self) -> None:
-        """Rebuilds sums when the user's prices have other context sizes."""
-        while True:
-            with contextlib.suppress(NotNow):  # reports then read more turns one by one
-                await self.pipeline.adopt_prices(self.prices.table)
-            await tasks.sleep_until_tick(_PRICES_S)
-
-    async def _follow_settings(self) -> None:
-        """For settings that the pipeline stores; all others are read where they are used."""
-        while True:
-            self.pipeline.disk.reserve = self.settings.reserve
-            await tasks.sleep_until_tick(_SETTINGS_S)
-
-    async def _watch_budgets(self) -> None:
-        while True:
-            settings = self.settings
-            async with anyio.create_task_group() as watching:
-                if settings.budgets:
-                    watching.start_soon(self._watch, settings)
-                watched = (settings.budgets, settings.budget_command)
-                while (self.settings.budgets, self.settings.budget_command) == watched:
-                    await tasks.sleep_until_tick(_SETTINGS_S)
-                watching.cancel_scope.cancel()
-
-    async def _watch(self, settings: Settings) -> None:
-        watch = BudgetWatch(
-            self.home.crossings,
-            settings.budgets,
-            settings.budget_command,
-            look=self.ask,
-            announce=lambda crossing: self.feed.announce({"budget": crossing}),
-            notices=self.notices,
-        )
-        with self.feed.following(lambda _turn: True) as follower:
-            await watch.run(follower.take)

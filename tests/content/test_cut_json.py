@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from burnd.content.cut_json import closed
+from burnd.content.recall import closed
 from burnd.tokens.record_words import in_json
 
 VALUES: list[Any] = [

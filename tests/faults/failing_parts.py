@@ -11,11 +11,11 @@ from typing import Any
 
 from burnd.attribution.explainer import Explainer
 from burnd.clients.spool import Spool
-from burnd.daemon.service_manager import Watchdog
+from burnd.daemon.lifecycle import Watchdog
 from burnd.errors import StorageError, SyncFailed
 from burnd.index.apply import Applier
 from burnd.ledger.journal import Journal
-from burnd.quota import Quotas
+from burnd.limits import Quotas
 from burnd.recording.pipeline import Pipeline
 from burnd.recording.retention import Retention
 from burnd.search.indexer import SearchIndexer

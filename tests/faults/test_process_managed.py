@@ -17,8 +17,8 @@ from typing import Any
 import anyio
 import pytest
 
-from burnd.daemon import service_manager
-from burnd.daemon.service_manager import Notifier, Watchdog, adopt_sockets
+from burnd.daemon import lifecycle
+from burnd.daemon.lifecycle import Notifier, Watchdog, adopt_sockets
 from burnd.paths import Home
 from burnd.server.service import Service
 from tests import warm
@@ -227,7 +227,7 @@ def listening(path: Path, kind: int = socket.SOCK_STREAM, listen: bool = True) -
 def adopted(path: Path, fds: list[int], monkeypatch: pytest.MonkeyPatch, **environ: str) -> list[socket.socket]:
     """Descriptors that would be adopted if these had been passed."""
     first = min(fds, default=3)
-    monkeypatch.setattr(service_manager, "FIRST_FD", first)
+    monkeypatch.setattr(lifecycle, "FIRST_FD", first)
     given = {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": str(len(fds)), "LISTEN_FDNAMES": "burnd", **environ}
     found = adopt_sockets(given, str(path))
     assert given == {}, "children must not see the variables"

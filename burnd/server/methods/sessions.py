@@ -9,8 +9,7 @@ import anyio
 import anyio.to_thread
 import msgspec
 
-from burnd.content.cut_json import closed
-from burnd.content.recall import Recall
+from burnd.content.recall import Recall, closed
 from burnd.content.text_scan import TextScan
 from burnd.contract import DEADLINE_S
 from burnd.contract.sessions import (
@@ -31,8 +30,7 @@ from burnd.contract.sessions import (
 from burnd.errors import SEARCH, NotNow, to_install
 from burnd.harness.api import sessions as api_sessions
 from burnd.harness.registry import PRODUCTS
-from burnd.instructions.entries import Query, entries
-from burnd.instructions.files import LARGEST_FILE, Homes
+from burnd.instructions import LARGEST_FILE, Homes, Query, entries
 from burnd.ledger.files import as_storage_error
 from burnd.ledger.sidecars import Sidecars
 from burnd.paths import user_home

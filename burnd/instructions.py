@@ -1,4 +1,4 @@
-"""Finds and reads instruction and memory files: a user's own, and those of each project folder.
+"""Instruction and memory files, for `search_memory`: found, read, split into entries and ranked; never stored.
 
 Neither folder names from logs nor files from repositories are trusted: only regular files of this user or of root are
 read, of bounded size and number, and links in a project only within it. A folder that does not answer delays one answer
@@ -7,20 +7,23 @@ and is skipped from then on.
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
 import os
 import stat
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import log
 from typing import Final, NamedTuple
 
 import anyio
 
 from burnd.harness.instructions import commented_json
 from burnd.harness.registry import PRODUCTS
-from burnd.instructions.entries import MemoryFile, fence_after
 from burnd.recording.projects import DetachedCall
+from burnd.search.query import typed
+from burnd.tokens.words import spelled_out
 
 LARGEST_FILE: Final = 1 << 20
 MOST_BYTES: Final = 8 << 20  # of all files together
@@ -36,6 +39,121 @@ _IMPORTS_DEEP: Final = 5
 _NO_PROGRESS_S, _IN_ALL_S = 1.5, 5.0
 _MOST_STUCK: Final = 8
 _OWN: Final = "~"  # in place of a project: the user's own files
+_MOST_WORDS: Final = 64  # of a query
+_PART_WEIGHT: Final = 0.3  # of a part of a camelCase word, as in search over sessions
+_K1, _B = 1.2, 0.75  # the usual constants of BM25
+
+
+class MemoryFile(NamedTuple):
+    """`project` is its folder, None for the user's own files."""
+
+    path: str
+    kind: str
+    project: str | None
+    modified_ms: int
+    text: str
+    is_memory: bool = False  # written by the harness
+
+
+class MemoryEntry(NamedTuple):
+    """A section of an instruction file or a whole memory file."""
+
+    file: MemoryFile
+    heading: str
+    line: int
+    text: str
+    copies: tuple[str, ...] = ()  # other files with the same section
+
+
+class MemoryMatch(NamedTuple):
+    entry: MemoryEntry
+    score: float
+
+
+def entries(files: Iterable[MemoryFile]) -> list[MemoryEntry]:
+    """Equal ones are one entry of the first file."""
+    unique: dict[tuple[str, str], MemoryEntry] = {}
+    for file in files:
+        name = file.path.rpartition("/")[2].removesuffix(".md")
+        whole = [MemoryEntry(file, name, 1, file.text)] if file.text.strip() else []
+        for entry in whole if file.is_memory else _sections(file):
+            key = (entry.heading, entry.text)
+            first = unique.get(key)
+            unique[key] = entry if first is None else first._replace(copies=(*first.copies, file.path))
+    return list(unique.values())
+
+
+def fence_after(line: str, fence: str) -> str:
+    """The fence that is open after a line, or ""; `fence` is the one before it. ```` ```code``` ```` opens none."""
+    text = line.strip()
+    marks = text[: len(text) - len(text.lstrip(text[0]))] if text.startswith(("```", "~~~")) else ""
+    if not marks:
+        return fence
+    if not fence:
+        return "" if marks[0] == "`" and "`" in text[len(marks) :] else marks
+    return "" if marks == text and marks.startswith(fence) else fence
+
+
+def _sections(file: MemoryFile) -> list[MemoryEntry]:
+    """By `#` and `##` headings outside of code."""
+    sections: list[MemoryEntry] = []
+    heading, begin, lines = "", 1, list[str]()
+    fence = ""
+
+    def close() -> None:
+        body = lines[1:] if heading else lines
+        if any(line.strip() for line in body):
+            sections.append(MemoryEntry(file, heading, begin, "".join(lines).strip("\n")))
+
+    for number, line in enumerate(file.text.splitlines(keepends=True), 1):
+        fence = fence_after(line, fence)
+        if not fence and line.startswith(("# ", "## ")):
+            close()
+            heading, begin, lines = line.lstrip("#").strip(), number, []
+        lines.append(line)
+    close()
+    return sections
+
+
+class Query:
+    def __init__(self, query: str) -> None:
+        parts = typed(query)
+        self.weights: dict[str, float] = {}
+        for piece in (*parts.pieces, *parts.phrases):
+            whole, *camel = spelled_out(piece) or ("",)
+            for weight, words in ((1.0, [whole]), (_PART_WEIGHT, camel)):
+                for word in " ".join(words).split():
+                    if word in self.weights or len(self.weights) < _MOST_WORDS:
+                        self.weights[word] = max(weight, self.weights.get(word, 0.0))
+        phrases = (spelled_out(phrase) for phrase in parts.phrases)
+        self.phrases = [f" {' '.join(words[0].split())} " for words in phrases if words]
+
+    def rank(self, candidates: Sequence[MemoryEntry]) -> list[MemoryMatch]:
+        """Best first, by BM25. Words of a heading count twice."""
+        rows: list[tuple[MemoryEntry, dict[str, int], int]] = []
+        uses = dict.fromkeys(self.weights, 0)
+        length = 0
+        for entry in candidates:
+            words = " ".join(spelled_out(f"{entry.heading}\n{entry.text}")).split()
+            length += len(words)
+            counts = {word: n for word in self.weights if (n := words.count(word))}
+            for word in counts:
+                uses[word] += 1
+            if counts and self.phrases:
+                text = " ".join(" ".join(spelled_out(entry.text)[:1]).split())
+                counts = counts if all(phrase in f" {text} " for phrase in self.phrases) else {}
+            if counts:
+                rows.append((entry, counts, len(words)))
+        average = length / len(candidates) if length else 1.0
+        rarity = {word: log(1 + (len(candidates) - n + 0.5) / (n + 0.5)) for word, n in uses.items()}
+
+        def score(counts: dict[str, int], size: int) -> float:
+            scale = _K1 * (1 - _B + _B * size / average)
+            return sum(self.weights[w] * rarity[w] * n * (_K1 + 1) / (n + scale) for w, n in counts.items())
+
+        matches = [MemoryMatch(entry, score(counts, size)) for entry, counts, size in rows]
+        matches.sort(key=lambda match: (-match.score, match.entry.file.path, match.entry.line))
+        return matches
 
 
 class Homes(NamedTuple):
@@ -52,7 +170,7 @@ class FilesRead:
 
 
 class Reader:
-    """Reads files for one request at a time, and skips folders that did not answer."""
+    """Serves one request at a time."""
 
     def __init__(self) -> None:
         self._stuck: list[tuple[str, DetachedCall[None]]] = []
@@ -66,14 +184,19 @@ class Reader:
         self._stuck = [(folder, look) for folder, look in self._stuck if not look.is_done]
         stuck = {folder for folder, _ in self._stuck}
         result = FilesRead(unanswered=sorted(stuck), is_whole=len(projects) <= MOST_PROJECTS)
-        places = [_OWN, *(folder for folder in projects[:MOST_PROJECTS] if _is_path(folder))]
+        folders = [one for one in projects[:MOST_PROJECTS] if os.path.isabs(one) and "\0" not in one]
+        places = [_OWN, *(one for one in folders if len(one) <= _LONGEST_PATH and one.count("/") <= DEEPEST)]
         waiting = [place for place in dict.fromkeys(places) if place not in stuck]
         deadline = time.monotonic() + _IN_ALL_S
         paths_read: set[str] = set()
         while waiting and len(self._stuck) < _MOST_STUCK:
             walk = _Walk(homes, waiting, places[1:], result, paths_read)
             look = DetachedCall(walk.run)
-            await _progress(look, walk, deadline)
+            steps = -1
+            while not look.is_done and walk.steps != steps and time.monotonic() < deadline:
+                steps = walk.steps
+                with contextlib.suppress(TimeoutError):
+                    await look.result(min(_NO_PROGRESS_S, max(deadline - time.monotonic(), 0.01)))
             walk.is_over = True
             result, paths_read = walk.result, walk.paths_read
             if look.is_done:
@@ -84,23 +207,12 @@ class Reader:
             else:
                 result.is_whole = False
                 waiting = []
-            # Copies: the stuck thread may write to the originals when its folder answers.
+            # copies, since the stuck thread may write to the originals later
             result = FilesRead([*result.files], {**result.skipped}, [*result.unanswered], result.is_whole)
             paths_read = {*paths_read}
             waiting = waiting[walk.number + 1 :]
         result.is_whole = result.is_whole and not waiting
         return result
-
-
-async def _progress(look: DetachedCall[None], walk: _Walk, deadline: float) -> None:
-    """Waits until the walk ends or stops making progress, or until the deadline."""
-    before = -1
-    while not look.is_done and walk.steps != before and time.monotonic() < deadline:
-        before = walk.steps
-        try:
-            await look.result(min(_NO_PROGRESS_S, max(deadline - time.monotonic(), 0.01)))
-        except TimeoutError:
-            continue
 
 
 class _Walk:
@@ -132,7 +244,7 @@ class _Walk:
                 self._read_project(place)
 
     def _read_own(self) -> None:
-        """The files of the machine and the user, those that configurations name, then memories."""
+        """Files of the machine and the user, those that configurations name, memories."""
         for product in PRODUCTS:
             homes, files = self.homes.folders.get(product.source, ()), product.instructions
             for folder in (*files.managed, *homes):
@@ -150,9 +262,9 @@ class _Walk:
                     self._read(path, product.instructions.memory_kind, project, None, is_memory=True)
 
     def _read_project(self, project: str) -> None:
-        """Reads a folder and those above it. Links may lead anywhere in the repository, else only within the folder.
+        """Also the folders above. Links may lead anywhere in the repository, else only within the folder.
 
-        A home folder is no repository: a link could then lead to all files of the user.
+        A home folder is no repository: a link could lead to all files of the user.
         """
         chain = [os.path.normpath(project)]  # and the folders above it
         while (above := os.path.dirname(chain[-1])) not in (chain[-1], "/"):
@@ -181,7 +293,7 @@ class _Walk:
     def _read_names(
         self, folder: str, names: Mapping[str, str], project: str | None, root: str | None, *, follows_imports: bool
     ) -> None:
-        """A name that ends with a slash is a folder of Markdown files."""
+        """Names with a slash at the end are folders of Markdown files."""
         for name, kind in names.items():
             path = os.path.join(folder, name)
             for one in _markdown(path, deep=4) if name.endswith("/") else (path,):
@@ -198,7 +310,7 @@ class _Walk:
     def _read(
         self, path: str, kind: str, project: str | None, root: str | None, *, is_memory: bool = False
     ) -> str | None:
-        """The text of a file that was not read yet and is in `root`, or None."""
+        """None if it was read already or is not in `root`."""
         self.steps += 1
         if self.is_over or "\0" in path or not os.path.lexists(path):
             return None
@@ -228,7 +340,7 @@ class _Walk:
         self.result.skipped[why] = self.result.skipped.get(why, 0) + 1
 
     def _named_in(self, path: str, root: str | None) -> list[str]:
-        """The patterns under `instructions`, without URLs."""
+        """Patterns under `instructions`, without URLs."""
         if not os.path.lexists(path):
             return []
         real = os.path.realpath(path)
@@ -244,11 +356,11 @@ class _Walk:
 
 
 class _Unsafe(Exception):
-    """`str` is the reason."""
+    pass
 
 
 def _opened(path: str, most: int) -> tuple[bytes, os.stat_result]:
-    """Raises _Unsafe or OSError."""
+    """Raises _Unsafe with the reason, or OSError."""
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
         status = os.fstat(fd)
@@ -263,12 +375,6 @@ def _opened(path: str, most: int) -> tuple[bytes, os.stat_result]:
         os.close(fd)
 
 
-def _is_path(folder: str) -> bool:
-    return (
-        os.path.isabs(folder) and len(folder) <= _LONGEST_PATH and folder.count("/") <= DEEPEST and "\0" not in folder
-    )
-
-
 def _is_in(path: str, folder: str) -> bool:
     return path == folder or path.startswith(folder.rstrip("/") + "/")
 
@@ -278,7 +384,7 @@ def _expanded(name: str, user: str) -> str:
 
 
 def _markdown(folder: str, deep: int) -> Iterator[str]:
-    """Without linked folders."""
+    """Not in linked folders."""
     waiting, count = [(folder, deep)], 0
     while waiting and count < _MOST_LISTED:
         where, levels = waiting.pop()
@@ -296,7 +402,7 @@ def _markdown(folder: str, deep: int) -> Iterator[str]:
 
 
 def _matching(folder: str, pattern: str) -> Iterator[str]:
-    """Patterns have `*`, `?` and `**`. Without linked folders."""
+    """With `*`, `?` and `**` in the pattern; not in linked folders."""
     parts = [part for part in pattern.split("/") if part not in ("", ".")][:DEEPEST]
     if not any(set(part) & set("*?[") for part in parts):
         yield os.path.normpath(os.path.join(folder, *parts))
@@ -327,7 +433,7 @@ def _matching(folder: str, pattern: str) -> Iterator[str]:
 
 
 def _imports(text: str) -> Iterator[str]:
-    """The names that `@name` imports, outside of code."""
+    """Names after an `@` outside of code."""
     fence = ""
     for line in text.splitlines():
         fence = fence_after(line, fence)

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from burnd.machine import machine_id
 from burnd.paths import Home
+from burnd.settings.machine import machine_id
 from tests.server.wire import running
 
 

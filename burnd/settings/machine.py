@@ -1,4 +1,4 @@
-"""The machine id: made once, stored in the home, replaced in a copy of the home."""
+"""The id of this machine: made once, stored in the home, replaced in a copy of the home."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ID_BYTES = 8
 
 
 class _Stored(msgspec.Struct):
-    """`system` is a hash: machine-id(5) asks not to copy the id itself."""
+    """`system` is a hash: machine-id(5) asks not to copy that id."""
 
     id: str
     system: str
@@ -29,10 +29,10 @@ class _Stored(msgspec.Struct):
     inode: int
 
     def is_at(self, place: _Stored) -> bool:
-        """Some devices get another number at each mount."""
-        has_device = os.major(self.device) and os.major(place.device)
-        is_device = not has_device or self.device == place.device
-        return is_device and (self.system, self.inode) == (place.system, place.inode)
+        if (self.system, self.inode) != (place.system, place.inode):
+            return False
+        # a device without a major number gets another number at each mount
+        return not (os.major(self.device) and os.major(place.device)) or self.device == place.device
 
 
 def machine_id(path: Path, system_files: Sequence[str] = SYSTEM_FILES) -> str | None:

@@ -1,1 +1,0 @@
-"""Instruction and memory files of projects, read for a search and never stored."""
