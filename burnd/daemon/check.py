@@ -1,4 +1,4 @@
-"""`burnd check`: finds what would keep the daemon from starting or recording."""
+"""`burnd check`: prints what would keep the daemon from working."""
 
 from __future__ import annotations
 
@@ -6,18 +6,24 @@ import importlib.util
 import os
 import stat
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from burnd.errors import BurndError
 from burnd.harness.registry import PRODUCTS
 from burnd.ledger.files import free_bytes, prepare_home
+from burnd.ledger.sidecars import Sidecars
 from burnd.paths import Home, socket_path, user_home
 from burnd.pricing import PriceFileError, PriceTable
 from burnd.recording.stores import reserve_of
 from burnd.server.listener import check_folder
 from burnd.settings import config
 from burnd.settings.config import Settings
+
+_WATCH_LIMIT = Path("/proc/sys/fs/inotify/max_user_watches")
+_MOST_FOLDERS = 200_000
+_TAIL = 4096
 
 
 class CheckResult(NamedTuple):
@@ -26,6 +32,7 @@ class CheckResult(NamedTuple):
 
 
 def check(home: Home, environ: Mapping[str, str]) -> Iterator[CheckResult]:
+    """An error keeps the daemon from starting or recording."""
     try:
         settings = config.load(home, environ)
         warnings = prepare_home(home.root)
@@ -38,6 +45,7 @@ def check(home: Home, environ: Mapping[str, str]) -> Iterator[CheckResult]:
         _storage(home, settings),
         _prices(home),
         _privacy(home),
+        _content(home),
         _sources(settings, environ),
     ):
         try:
@@ -91,6 +99,20 @@ def _privacy(home: Home) -> Iterator[CheckResult]:
             yield CheckResult("warning", f"{path}: readable by other users (chmod go-rwx {path})")
 
 
+def _content(home: Home) -> Iterator[CheckResult]:
+    """Reads only the end of each: whole sidecars would take too long."""
+    for sidecar in Sidecars(home.content).list():
+        try:
+            fd = os.open(sidecar.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                os.pread(fd, _TAIL, max(0, sidecar.size - _TAIL))
+            finally:
+                os.close(fd)
+        except OSError as error:
+            why = os.strerror(error.errno or 0)
+            yield CheckResult("warning", f"{sidecar.path}: {why}; this conversation cannot be read")
+
+
 def _sources(settings: Settings, environ: Mapping[str, str]) -> Iterator[CheckResult]:
     home = str(user_home(environ))
     for product in PRODUCTS:
@@ -101,3 +123,20 @@ def _sources(settings: Settings, environ: Mapping[str, str]) -> Iterator[CheckRe
         for place in present:
             readable = os.access(place, os.R_OK)
             yield CheckResult("ok", f"{name}: {place}") if readable else CheckResult("error", f"{place}: not readable")
+        yield from _watches(name, present)
+
+
+def _watches(name: str, places: list[str]) -> Iterator[CheckResult]:
+    """Without enough watches the daemon polls."""
+    try:
+        limit = int(_WATCH_LIMIT.read_text("ascii"))
+    except (OSError, ValueError):
+        return
+    most = min(limit, _MOST_FOLDERS)
+    folders = sum(1 for _ in islice((folder for place in places for folder in os.walk(place)), most))
+    if folders >= limit:
+        yield CheckResult(
+            "warning",
+            f"{name}: more folders than can be watched ({limit:,}), so they are polled "
+            f"(raise fs.inotify.max_user_watches)",
+        )

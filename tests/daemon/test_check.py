@@ -71,6 +71,17 @@ def test_files_that_others_may_read_are_warned_about(home: Home) -> None:
     assert "ledger.jsonl: readable by other users" in said(home, "warning")
 
 
+@pytest.mark.skipif(not Path("/proc/sys/fs/inotify").exists(), reason="needs Linux")
+def test_more_folders_than_may_be_watched_are_warned_about(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    """F22: with what to raise."""
+    limit = home.root.parent / "limit"
+    limit.write_text("5\n")
+    monkeypatch.setattr("burnd.daemon.check._WATCH_LIMIT", limit)
+    for n in range(10):
+        (home.root.parent / ".claude" / "projects" / f"p{n}").mkdir(parents=True)
+    assert "max_user_watches" in said(home, "warning")
+
+
 def test_a_source_that_cannot_be_read_is_an_error(home: Home) -> None:
     """In a separate process without root's right to read everything."""
     (home.root.parent / ".claude" / "projects").mkdir(parents=True, mode=0o000)

@@ -47,7 +47,7 @@ async def totals_of(tasks: Sequence[LogTask], by: Iterable[str] = BY, processes:
 
 async def totals_in(index: IndexStore, by: Iterable[str] = BY) -> dict[str, Any]:
     """The same of an index."""
-    return {one: await index.ask(partial(_summary, by=one)) for one in by}
+    return {one: await index.ask(partial(_summary, by=one), within=60) for one in by}
 
 
 def _summary(db: Any, by: str) -> dict[str, Any]:

@@ -453,9 +453,10 @@ def test_a_bug_in_a_method_is_an_error_and_a_line_in_the_log(home: Home) -> None
             assert error["data"]["name"] == "failed"
             assert "canary" not in json.dumps(error)
             assert wire.call("status")["version"] == 1
-        said = [json.loads(line) for line in daemon.log.read_text().splitlines() if "request.failed" in line]
-        assert (said[0]["method"], said[0]["error"]) == ("broken", "ZeroDivisionError")
-        assert said[0]["where"].startswith("endless.py:")
+        until(lambda: "request.failed" in daemon.log.read_text())  # a thread writes the log
+        (failed,) = [json.loads(line) for line in daemon.log.read_text().splitlines() if "request.failed" in line]
+        assert (failed["method"], failed["error"]) == ("broken", "ZeroDivisionError")
+        assert failed["where"].startswith("endless.py:")
         assert "canary" not in daemon.log.read_text()
     finally:
         daemon.kill()
