@@ -70,26 +70,27 @@ def _dispatch(given: list[str]) -> int:
     first_flags = []
     while given and given[0] in _SHARED_FLAGS:
         first_flags.append(given.pop(0))
-    if not given:
-        return _bare(first_flags)
+    if not given:  # the overview, or the help if no daemon runs and none may be started
+        try:
+            return run("overview", first_flags)
+        except NotRunning:
+            if "--json" in first_flags or sys.stdout.isatty():
+                raise
+            return _overview()
     if given[0] in ("-h", "--help"):
         return _overview()
     if given[0] in ("-V", "--version"):
-        return _version()
+        from burnd import __version__
+
+        print(f"burnctl {__version__}")
+        return 0
     verb, rest = given[0], [*first_flags, *given[1:]]
     if verb == "help":
-        return _help(rest)
+        words = [word for word in rest if word not in ("-h", "--help", "help")]
+        if not words:
+            return _overview()
+        return run(words[0], [*words[1:], "--help"])
     return run(verb, rest)
-
-
-def _bare(flags: list[str]) -> int:
-    """`burnctl` alone: the overview, or the help if no daemon runs and none may be started."""
-    try:
-        return run("overview", flags)
-    except NotRunning:
-        if "--json" in flags or sys.stdout.isatty():
-            raise
-        return _overview()
 
 
 def run(verb: str, arguments: list[str]) -> int:
@@ -143,20 +144,6 @@ def _overview() -> int:
 
     Screen.of().show(overview())
     return 0
-
-
-def _version() -> int:
-    from burnd import __version__
-
-    print(f"burnctl {__version__}")
-    return 0
-
-
-def _help(words: list[str]) -> int:
-    words = [word for word in words if word not in ("-h", "--help", "help")]
-    if not words:
-        return _overview()
-    return run(words[0], [*words[1:], "--help"])
 
 
 def _complain(error: BurnctlError) -> int:

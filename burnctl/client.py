@@ -170,11 +170,6 @@ class Client(MethodTable):
                     raise
                 time.sleep(0.02)
 
-    def _connected(self) -> Wire:
-        self.connect()
-        assert self._wire is not None  # noqa: S101 - what connect() promises
-        return self._wire
-
     @property
     def socket_path(self) -> str:
         if self._path is None:
@@ -202,7 +197,9 @@ class Client(MethodTable):
         while True:
             try:
                 seconds = self._timeout if timeout is None else timeout
-                return self._connected().ask(method, params or {}, seconds, self.progress)
+                self.connect()
+                assert self._wire is not None  # noqa: S101 - what connect() promises
+                return self._wire.ask(method, params or {}, seconds, self.progress)
             except BaseException as error:
                 # A late answer must not be taken for the answer to the next request.
                 self.close()

@@ -145,7 +145,15 @@ def given(chosen: argparse.Namespace, table: type[Params]) -> dict[str, Any]:
     values: dict[str, Any] = {name: getattr(chosen, name, None) for name in table.params}
     values = {name: value for name, value in values.items() if value is not None and value is not False}
     if "tags" in values:
-        values["tags"] = _tags(values["tags"])
+        tags = dict(values["tags"])
+        for key, value in values["tags"]:
+            if tags[key] != value:
+                from burnctl.errors import UsageError
+
+                raise UsageError(
+                    f"--tag {key}={value} and --tag {key}={tags[key]} exclude each other", "give one at a time"
+                )
+        values["tags"] = tags
     if "tz" in table.params and ("since" in values or "until" in values):
         values["tz"] = time_zone()
     return values
@@ -154,19 +162,6 @@ def given(chosen: argparse.Namespace, table: type[Params]) -> dict[str, Any]:
 def ask(client: Client, table: type[Params], chosen: argparse.Namespace, **own: Any) -> dict[str, Any]:
     """The answer of a method with the parameters given as flags; `own` values that are not None replace them."""
     return client.ask(table, given(chosen, table) | {name: value for name, value in own.items() if value is not None})
-
-
-def _tags(pairs: list[tuple[str, str]]) -> dict[str, str]:
-    """The pairs as a dict. Raises UsageError for two values of one key: no turn has both."""
-    tags = dict(pairs)
-    for key, value in pairs:
-        if tags[key] != value:
-            from burnctl.errors import UsageError
-
-            raise UsageError(
-                f"--tag {key}={value} and --tag {key}={tags[key]} exclude each other", "give one at a time"
-            )
-    return tags
 
 
 def project(text: str) -> str:

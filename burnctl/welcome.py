@@ -23,7 +23,22 @@ def welcome(client: Client) -> None:
     totals = client.summary(limit=1)["totals"]
     if totals["turns"] or totals["openTurns"]:
         show("", [])
-        _print_next(client)
+        from burnctl.render.screen import columns
+
+        program = program_name()
+        if not client.summary(limit=1).get("plans"):
+            print("\n" + _PRICES.format(program))
+        commands = (
+            (f"{program} why --costliest", "where the most expensive session's money went"),
+            (f"{program} waste", "where to save, with evidence"),
+            (f"{program} search WORDS", "find a conversation"),
+        )
+        width = max(len(command) for command, _ in commands)
+        are_beside = _INDENT + width + 2 + max(len(what) for _, what in commands) <= columns()
+        print("\nNext:")
+        for command, what in commands:
+            print(f"{'':{_INDENT}}{command:{width}}  {what}" if are_beside else f"{'':{_INDENT}}{what}:\n    {command}")
+        print(f"\nburnd keeps recording in the background. Start it at login with: {program} service install")
         return
     if is_blocked:  # the reason was printed below the bar
         return
@@ -43,25 +58,6 @@ def show(verb: str, arguments: list[str], *, heading: bool = True) -> None:
         print(f"\n$ {' '.join(word for word in ('burnctl', verb, *arguments) if word)}\n", flush=True)
     cli.run(verb or "overview", arguments)
     sys.stdout.flush()
-
-
-def _print_next(client: Client) -> None:
-    from burnctl.render.screen import columns
-
-    program = program_name()
-    if not client.summary(limit=1).get("plans"):
-        print("\n" + _PRICES.format(program))
-    commands = (
-        (f"{program} why --costliest", "where the most expensive session's money went"),
-        (f"{program} waste", "where to save, with evidence"),
-        (f"{program} search WORDS", "find a conversation"),
-    )
-    width = max(len(command) for command, _ in commands)
-    are_beside = _INDENT + width + 2 + max(len(what) for _, what in commands) <= columns()
-    print("\nNext:")
-    for command, what in commands:
-        print(f"{'':{_INDENT}}{command:{width}}  {what}" if are_beside else f"{'':{_INDENT}}{what}:\n    {command}")
-    print(f"\nburnd keeps recording in the background. Start it at login with: {program} service install")
 
 
 def program_name() -> str:

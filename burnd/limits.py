@@ -174,20 +174,17 @@ class BudgetWatch:
         async with anyio.create_task_group() as commands:
             while True:
                 try:
-                    await self._check(commands)
+                    for budget in await self._look(lambda view: budget_uses(view, self._budgets)):
+                        # saved before it is announced: twice is worse than late
+                        if budget.crossed and await anyio.to_thread.run_sync(self._save, budget):
+                            self._announce(budget.answer())
+                            log.warning("budget.crossed", period=budget.period.name, limit_usd=float(budget.limit))
+                            if self._command:
+                                commands.start_soon(self._run_command, budget)
                 except (StorageError, IndexDamaged, TookTooLong) as error:
                     log.warning("budget.waiting", reason=type(error).__name__)
                 await anyio.sleep(PAUSE_S)
                 await landed()
-
-    async def _check(self, commands: anyio.abc.TaskGroup) -> None:
-        for budget in await self._look(lambda view: budget_uses(view, self._budgets)):
-            # saved before it is announced: twice is worse than late
-            if budget.crossed and await anyio.to_thread.run_sync(self._save, budget):
-                self._announce(budget.answer())
-                log.warning("budget.crossed", period=budget.period.name, limit_usd=float(budget.limit))
-                if self._command:
-                    commands.start_soon(self._run_command, budget)
 
     def _save(self, budget: BudgetUse) -> bool:
         """Returns whether the crossing is new. Not stored in the index, which may be deleted."""

@@ -59,13 +59,6 @@ def drawn(answer: dict[str, Any], screen: Screen) -> str:
     enough = [cell for cell in cells if not cell["insufficientSample"]]
     below = "\n".join(filter(None, [_only_one(answer, enough, screen), _too_few(answer, cells, screen)]))
     what_if = screen.paragraph(_what_if(answer["whatIf"])) if "whatIf" in answer else ""
-    parts = [what_if, _table(answer, enough, screen), below]
-    _add_notes(answer, enough, screen)
-    return "\n\n".join(filter(None, parts))
-
-
-def _table(answer: dict[str, Any], cells: list[dict[str, Any]], screen: Screen) -> str:
-    """The rows of all activities, then those of each, the costliest first."""
     overall = {row["key"]: row for row in answer.get("overall") or []}
     columns = [
         Column("activity", least=8),
@@ -84,15 +77,17 @@ def _table(answer: dict[str, Any], cells: list[dict[str, Any]], screen: Screen) 
             cell = _overall_cell(overall[model], answer)
             rows.append(_row("all" if not rows else "", _name(model, answer["by"]), cell))
     for category in sorted(
-        {cell["category"] for cell in cells},
-        key=lambda name: -sum(cell.get("costUsd") or 0 for cell in cells if cell["category"] == name),
+        {cell["category"] for cell in enough},
+        key=lambda name: -sum(cell.get("costUsd") or 0 for cell in enough if cell["category"] == name),
     ):
-        members = [cell for cell in cells if cell["category"] == category]
+        members = [cell for cell in enough if cell["category"] == category]
         members.sort(key=lambda cell: -(cell.get("costUsd") or 0))
         rows += [
             _row(category if n == 0 else "", _name(cell["model"], answer["by"]), cell) for n, cell in enumerate(members)
         ]
-    return table(columns, rows, screen) if rows else ""
+    parts = [what_if, table(columns, rows, screen) if rows else "", below]
+    _add_notes(answer, enough, screen)
+    return "\n\n".join(filter(None, parts))
 
 
 def _overall_cell(row: Mapping[str, Any], answer: Mapping[str, Any]) -> dict[str, Any]:

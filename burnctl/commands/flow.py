@@ -216,18 +216,6 @@ class _Picture:
             )
             yield f"<style>{_SVG_STYLE}</style>"
             yield f'<rect width="{_WIDTH}" height="{height}" fill="#fff"/>'
-        yield from self._heading()
-        for n, lane in enumerate(self._lanes):
-            yield from self._lane(n, lane)
-        for n, lane in enumerate(self._lanes):
-            yield from self._arrow(n, lane)
-        if self._answer["moreLanes"]:
-            more = self._answer["moreLanes"]
-            more_text = f"and {counted(more['count'], 'more subagent')} for {money(more['costUsd'])}"
-            yield _svg_text(16, height - 12, more_text, "d")
-        yield "</svg>"
-
-    def _heading(self) -> Iterator[str]:
         answer = self._answer
         totals = answer["totals"]
         yield _svg_text(16, 30, cut(clean(answer["title"] or answer["sessionId"]), 110), "t")
@@ -244,6 +232,15 @@ class _Picture:
         yield '<line class="m" x1="600" x2="600" y1="60" y2="74"/>' + _svg_text(607, 71, "a new context begins", "d")
         yield '<circle class="x" cx="772" cy="67" r="3"/>' + _svg_text(780, 71, "a call failed", "d")
         yield _svg_text(866, 71, "↩7 continues from request 7", "d")
+        for n, lane in enumerate(self._lanes):
+            yield from self._lane(n, lane)
+        for n, lane in enumerate(self._lanes):
+            yield from self._arrow(n, lane)
+        if self._answer["moreLanes"]:
+            more = self._answer["moreLanes"]
+            more_text = f"and {counted(more['count'], 'more subagent')} for {money(more['costUsd'])}"
+            yield _svg_text(16, height - 12, more_text, "d")
+        yield "</svg>"
 
     def _lane(self, n: int, lane: Mapping[str, Any]) -> Iterator[str]:
         top = _TOP + _LANE * n

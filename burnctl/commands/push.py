@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import argparse
 
     from burnctl.push.engine import Push
-    from burnctl.push.target import Target, Totals
+    from burnctl.push.target import Totals
 
 HELP = (
     "sends requests, sessions and causes to a database or folder, for reports over many machines: whatever changed "
@@ -95,7 +95,14 @@ def run(options: argparse.Namespace) -> int:
             try:
                 push.open()
                 if options.compact:
-                    return _compact(target, push.machine_id, options)
+                    compact = getattr(target, "compact", None)
+                    if compact is None:
+                        raise UsageError(
+                            "push: --compact is for a folder or s3://", "a database merges its rows itself"
+                        )
+                    before, after = compact(push.machine_id)
+                    _say(options, {"before": before, "after": after}, f"{before:,} segments merged into {after:,}")
+                    return OK
                 rows = push.once()
             except (Refused, Unreachable) as error:
                 write_state(options.target, push.feed, error=error.message)
@@ -141,15 +148,6 @@ def _difference(key: tuple[str, str], here: Totals, there: Totals) -> dict[str, 
 def _amount(totals: Totals) -> str:
     cost = "no price" if totals.cost is None else f"${totals.cost:f}"
     return f"{totals.turns:,} turns, {sum(totals.tokens):,} tokens, {cost}"
-
-
-def _compact(target: Target, machine_id: str, options: argparse.Namespace) -> int:
-    compact = getattr(target, "compact", None)
-    if compact is None:
-        raise UsageError("push: --compact is for a folder or s3://", "a database merges its rows itself")
-    before, after = compact(machine_id)
-    _say(options, {"before": before, "after": after}, f"{before:,} segments merged into {after:,}")
-    return OK
 
 
 def _say(options: argparse.Namespace, facts: dict[str, int], line: str) -> None:

@@ -150,27 +150,22 @@ def _write(home: str, restored: Restored) -> list[str]:
         )
     missing = [path for path in texts if not os.path.lexists(path)]
     for path in reversed(missing):
-        _write_new(path, texts[path].encode("utf-8", "replace"))
-    return missing
-
-
-def _write_new(path: str, data: bytes) -> None:
-    """Writes a whole file under a name that must be free, or raises BurnctlError."""
-    unfinished = f"{path}.restoring-{os.getpid()}"
-    try:
-        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-        fd = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        unfinished = f"{path}.restoring-{os.getpid()}"
         try:
-            with open(fd, "wb") as out:
-                out.write(data)
-            os.link(unfinished, path)  # unlike a rename, it fails if the path exists
-        finally:
-            os.unlink(unfinished)
-    except FileExistsError:
-        raise BurnctlError(f"{path} appeared meanwhile and was not replaced") from None
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise BurnctlError(f"{path} could not be written: {reason}", "--to DIR writes elsewhere") from None
+            os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+            fd = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            try:
+                with open(fd, "wb") as out:
+                    out.write(texts[path].encode("utf-8", "replace"))
+                os.link(unfinished, path)  # unlike a rename, it fails if the path exists
+            finally:
+                os.unlink(unfinished)
+        except FileExistsError:
+            raise BurnctlError(f"{path} appeared meanwhile and was not replaced") from None
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise BurnctlError(f"{path} could not be written: {reason}", "--to DIR writes elsewhere") from None
+    return missing
 
 
 def _load(product: Product, arguments: tuple[str, ...], path: str, folder: str) -> bool:

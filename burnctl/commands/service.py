@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     import argparse
 
     from burnctl.service.launchd import Launchd
-    from burnctl.service.settings import Settings
     from burnctl.service.systemd import Systemd
 
 HELP = "starts burnd at login and keeps it running, with systemd on Linux and launchd on macOS"
@@ -72,7 +71,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     manager = _manager(options)
     if options.action == "install":
-        settings = _settings(_push(options))
+        from burnctl.service.settings import PUSH_VARIABLES, Settings, command_of, variables_in
+        from burnd.paths import home_folder, socket_file
+
+        push = _push(options)
+        try:
+            home = home_folder()
+            socket = socket_file(home)
+        except ValueError as error:
+            raise BurnctlError(str(error)) from None
+        variables = variables_in(os.environ, os.getcwd())
+        own = {name: value for name in PUSH_VARIABLES if push and (value := os.environ.get(name))}
+        settings = Settings(variables, command_of(sys.executable), home, os.path.abspath(socket), push, own)
         return _print(manager.files(settings)) if options.print else _tell(manager.install(settings))
     if options.action == "uninstall":
         return _tell(manager.uninstall())
@@ -119,20 +129,6 @@ def _push(options: argparse.Namespace) -> list[str]:
         if name is not None:
             words += [flag, name]
     return [*words, "--content"] if options.content else words
-
-
-def _settings(push: list[str]) -> Settings:
-    from burnctl.service.settings import PUSH_VARIABLES, Settings, command_of, variables_in
-    from burnd.paths import home_folder, socket_file
-
-    try:
-        home = home_folder()
-        socket = socket_file(home)
-    except ValueError as error:
-        raise BurnctlError(str(error)) from None
-    variables = variables_in(os.environ, os.getcwd())
-    own = {name: value for name in PUSH_VARIABLES if push and (value := os.environ.get(name))}
-    return Settings(variables, command_of(sys.executable), home, os.path.abspath(socket), push, own)
 
 
 def _print(files: dict[str, str]) -> int:

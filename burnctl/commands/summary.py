@@ -196,7 +196,15 @@ def _headline(answer: dict[str, Any], screen: Screen, *, with_trend: bool) -> st
     lines = flow(facts, screen)
     lines[0] = lines[0].replace(cost, screen.paint(cost, "bold"), 1)
     if with_trend and len(days) > 1 and answer["by"] not in ("day", "hour"):
-        lines.append(_trend(days, screen))
+        unit, costs = "day", [usd or 0.0 for _, usd in days]
+        if len(costs) > _SPARK:
+            unit, costs = "week", _by_period(days, _week)
+        if len(costs) > _SPARK:
+            unit, costs = "month", _by_period(days, lambda day: day[:7])
+        values = costs[-_SPARK:]
+        which = "the last " if len(values) < len(costs) else ""
+        line = screen.paint(sparkline(values), "cyan")
+        lines.append(f"by {unit} {line} up to {money(max(values))}, {which}{counted(len(values), unit)}")
     return "\n".join(lines)
 
 
@@ -305,19 +313,6 @@ def _add_notes(answer: dict[str, Any], screen: Screen) -> None:
         screen.note(f"{cut_off} cut off in the log: the output tokens are a minimum.")
     if totals["emptyTurns"]:
         screen.note(f"{counted(totals['emptyTurns'], 'request')} failed or aborted without any usage.")
-
-
-def _trend(days: list[tuple[str, float | None]], screen: Screen) -> str:
-    """A sparkline of cost by day, or by week or month if that fits better."""
-    unit, costs = "day", [usd or 0.0 for _, usd in days]
-    if len(costs) > _SPARK:
-        unit, costs = "week", _by_period(days, _week)
-    if len(costs) > _SPARK:
-        unit, costs = "month", _by_period(days, lambda day: day[:7])
-    values = costs[-_SPARK:]
-    which = "the last " if len(values) < len(costs) else ""
-    line = screen.paint(sparkline(values), "cyan")
-    return f"by {unit} {line} up to {money(max(values))}, {which}{counted(len(values), unit)}"
 
 
 def _by_period(days: list[tuple[str, float | None]], period_of: Callable[[str], str]) -> list[float]:

@@ -168,6 +168,10 @@ def turn_line(turn: Mapping[str, Any], screen: Screen, *, dim: bool = False) -> 
     usage = turn.get("usage") or {}
     cached = usage.get("cacheRead", 0)
     context = cached + sum(usage.get(name, 0) for name in ("input", "cacheCreate5m", "cacheCreate1h"))
+    counts: dict[str, int] = {}
+    for call in turn.get("toolCalls") or ():
+        name = str(call.get("name") or "?") + ("!" if call.get("isError") else "")
+        counts[name] = counts.get(name, 0) + 1
     values = {
         "time": clock(turn["ts"]) if turn.get("ts") else "",
         "source": str(turn.get("source") or ""),
@@ -179,7 +183,7 @@ def turn_line(turn: Mapping[str, Any], screen: Screen, *, dim: bool = False) -> 
         "cached": percent(cached / context) if context else "",
         "cost": money(turn.get("costUsd")),
         "activity": str(turn.get("activity") or ""),
-        "tools": _tools(turn.get("toolCalls") or ()),
+        "tools": " ".join(name if n == 1 else f"{name} x{n}" for name, n in counts.items()),
     }
     cells, used = [], 0
     for title, wide, align, style in _layout(screen):
@@ -199,12 +203,3 @@ def _layout(screen: Screen) -> tuple[tuple[str, int, str, str], ...]:
 
 def _joined(cells: list[str]) -> str:
     return " ".join(cells).rstrip()
-
-
-def _tools(calls: Any) -> str:
-    """`Read x3 Edit`; a failed one is marked."""
-    counts: dict[str, int] = {}
-    for call in calls:
-        name = str(call.get("name") or "?") + ("!" if call.get("isError") else "")
-        counts[name] = counts.get(name, 0) + 1
-    return " ".join(name if n == 1 else f"{name} x{n}" for name, n in counts.items())

@@ -294,12 +294,21 @@ class _Terminal:
         return 0
 
     def _loop(self) -> None:
+        import os
         from select import select
 
         stream = _Stream()
         fresh, is_moved = time.monotonic(), False
         while True:
-            self._draw()
+            width, height = os.get_terminal_size(sys.stdout.fileno())
+            screen = Screen(width, color=Screen.of(self._options).color)
+            lines = draw(
+                self._view, screen, time.time(), sort=_SORTS[self._sort], selected=self._selected, height=max(height, 4)
+            )
+            if self._problem:
+                lines[-2] = screen.paint(cut(f"{self._problem}; waiting", width), "red")
+            sys.stdout.write("\x1b[H" + "\r\n".join(f"{line}\x1b[K" for line in lines) + "\x1b[J")
+            sys.stdout.flush()
             ready, _, _ = select([sys.stdin, stream], [], [], _TICK_S)
             if sys.stdin in ready and not self._key(_read_key()):
                 return
@@ -314,20 +323,6 @@ class _Terminal:
                 except BurnctlError as error:
                     self._problem = error.message
                 fresh, is_moved = time.monotonic(), False
-
-    def _draw(self) -> None:
-        import os
-
-        width, height = os.get_terminal_size(sys.stdout.fileno())
-        now = Screen.of(self._options)
-        screen = Screen(width, color=now.color)
-        lines = draw(
-            self._view, screen, time.time(), sort=_SORTS[self._sort], selected=self._selected, height=max(height, 4)
-        )
-        if self._problem:
-            lines[-2] = screen.paint(cut(f"{self._problem}; waiting", width), "red")
-        sys.stdout.write("\x1b[H" + "\r\n".join(f"{line}\x1b[K" for line in lines) + "\x1b[J")
-        sys.stdout.flush()
 
     def _key(self, key: str) -> bool:
         rows = [str(one["sessionId"]) for one in ordered(self._view.sessions, _SORTS[self._sort])]

@@ -94,7 +94,7 @@ Description=The socket of burnd
 Documentation=man:burnd(1)
 
 [Socket]
-ListenStream={_plain(settings.socket)}
+ListenStream={settings.socket.replace("%", "%%")}
 SocketMode=0600
 DirectoryMode=0700
 
@@ -202,8 +202,3 @@ def _quoted(word: str) -> str:
     escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
     plain = all(letter.isalnum() or letter in "/._-=%:,+@" for letter in escaped)
     return escaped if plain and word else f'"{escaped}"'
-
-
-def _plain(path: str) -> str:
-    """Escapes a value that takes the rest of its line."""
-    return path.replace("%", "%%")
