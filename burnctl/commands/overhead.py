@@ -72,6 +72,8 @@ def run(options: argparse.Namespace) -> int:
 def draw(report: Mapping[str, Any], folder: str, asked: str, screen: Screen) -> str:
     """The report as text. `folder` is the one that sessions of `asked` started in."""
     if not report["sources"]:
+        if os.path.isabs(asked):
+            screen.hint("other projects: burnctl projects, burnctl overhead --project NAME")
         return ""
     lines = []
     if folder != asked and os.path.isabs(asked):

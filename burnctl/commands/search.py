@@ -147,9 +147,11 @@ def _passage(hit: Mapping[str, Any], room: int, screen: Screen) -> str:
     if not on:
         return cut(text, room)
     third = room // 3
-    head = before if width_of(before) <= third else "…" + before[-max(third - 1, 0) :]
+    if width_of(before) > third:  # from the start of a word, if one is near
+        near = before[-max(third - 1, 0) :]
+        before = "…" + (near.partition(" ")[2] if " " in near else near)
     line, used = "", 0
-    for n, part in enumerate(f"{head}{_ON}{behind}".replace(_OFF, _ON).split(_ON)):
+    for n, part in enumerate(f"{before}{_ON}{behind}".replace(_OFF, _ON).split(_ON)):
         visible = cut(part, room - used)
         line += screen.paint(visible, _MARK) if n % 2 else visible
         used += width_of(visible)

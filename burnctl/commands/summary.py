@@ -10,7 +10,15 @@ from burnctl.errors import BurnctlError, UsageError
 from burnctl.output import present
 from burnctl.render import styles
 from burnctl.render.charts import bar, sparkline
-from burnctl.render.names import enough_of_id, harness_name, last_name, pull_request_name, short_model, tilde
+from burnctl.render.names import (
+    distinct_names,
+    enough_of_id,
+    harness_name,
+    last_name,
+    pull_request_name,
+    short_model,
+    tilde,
+)
 from burnctl.render.notes import add_caveats
 from burnctl.render.numbers import (
     NOTHING,
@@ -214,7 +222,9 @@ def _table(answer: dict[str, Any], screen: Screen) -> str:
     # One or two dimensions, with the names of the rows.
     names = next(([*row["keys"]] for row in answer["rows"] if "keys" in row), [by])
     labels = {
-        name: _labels([(row | {"key": row["keys"][name]} if "keys" in row else row) for row in answer["rows"]], name)
+        name: _labels(
+            [(row | {"key": row["keys"][name]} if "keys" in row else row) for row in answer["rows"]], name, screen
+        )
         for name in names
     }
     columns = [
@@ -256,9 +266,13 @@ def _name_column(name: str, labels: list[str]) -> Column:
     return Column(_TITLES.get(name, name.removeprefix("tag:")), least=min(longest, _LONGEST_NAME), where=where)
 
 
-def _labels(rows: list[dict[str, Any]], by: str) -> list[str]:
+def _labels(rows: list[dict[str, Any]], by: str, screen: Screen) -> list[str]:
     if by == "day":
         return day_names([row["key"] for row in rows])
+    if by == "project" and not screen.is_pipe:
+        paths = list(dict.fromkeys(row["key"] for row in rows))
+        names = dict(zip(paths, distinct_names(paths), strict=True))
+        return [names[row["key"]] or _NAMELESS[by] for row in rows]
     if by == "model":
         keys = [str(row["key"] or "") for row in rows]
         if len({short_model(key) for key in keys}) == len(set(keys)):  # else two models would look alike

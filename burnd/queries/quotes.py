@@ -195,8 +195,11 @@ def add_titles(view: View, recall: Recall, sessions: Sequence[dict[str, Any]]) -
 
 
 def name_sessions(view: View, recall: Recall, rows: Sequence[dict[str, Any]]) -> None:
-    """The same for rows of a report by session."""
-    facts = [{"sessionId": row["key"], "title": row["title"], "summary": None, "content": "yes"} for row in rows]
+    """The same for rows or answers about sessions that have an id and a title only."""
+    facts = [
+        {"sessionId": row.get("sessionId") or row["key"], "title": row["title"], "summary": None, "content": "yes"}
+        for row in rows
+    ]
     add_titles(view, recall, facts)
     for row, named in zip(rows, facts, strict=True):
         row["title"] = named["title"]

@@ -88,6 +88,8 @@ def test_a_resumed_session_is_called_by_its_first_prompt(live: Daemon, failed: d
         assert (meta["title"], meta["summary"]) == ("mend the drawbridge", None)
         listed = {one["sessionId"]: one for one in wire.call("sessions.list", limit=200)["sessions"]}
         assert listed[name]["title"] == "mend the drawbridge"
+        assert wire.call("sessions.messages", id=name)["title"] == "mend the drawbridge"
+        assert wire.call("flow", session=name)["title"] == "mend the drawbridge"
 
 
 @pytest.mark.parametrize("title", ["Invalid API key handling in login", "Connection error retries", "Rate limit tests"])

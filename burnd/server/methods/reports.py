@@ -103,8 +103,14 @@ async def show_overhead(service: Service, params: OverheadParams, caller: Caller
 
 
 async def show_flow(service: Service, params: FlowParams) -> Result:
-    ledger = service.home.ledger
-    return await service.ask(lambda view: at_its_prices(view, flow(view, ledger, params)))
+    ledger, recall = service.home.ledger, service.search_indexer.recall
+
+    def answer(view: View) -> Result:
+        drawn = flow(view, ledger, params)
+        name_sessions(view, recall, [drawn])
+        return at_its_prices(view, drawn)
+
+    return await service.ask(answer)
 
 
 async def _searched(service: Service, filters: Filters, caller: Caller, *, compared: bool) -> waste.WasteFindings:

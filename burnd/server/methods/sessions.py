@@ -36,7 +36,7 @@ from burnd.ledger.sidecars import Sidecars
 from burnd.paths import user_home
 from burnd.queries.messages import Place, Recorded, RecordPage, family, messages, of_project, page, recording, summaries
 from burnd.queries.names import folders
-from burnd.queries.quotes import add_compaction_summary, add_titles
+from burnd.queries.quotes import add_compaction_summary, add_titles, name_sessions
 from burnd.queries.search import search
 from burnd.queries.sessions import entries_of, exactly, list_sessions, meta
 from burnd.queries.view import Refusal, View
@@ -176,7 +176,13 @@ async def show_meta(service: Service, params: MetaParams) -> Result:
 
 async def read_messages(service: Service, params: MessagesParams) -> Result:
     recall = service.search_indexer.recall
-    return await service.ask(lambda view: messages(view, recall, params))
+
+    def titled(view: View) -> Result:
+        answer = messages(view, recall, params)
+        name_sessions(view, recall, [answer])
+        return answer
+
+    return await service.ask(titled)
 
 
 async def new(service: Service, params: NewParams) -> Result:
