@@ -18,7 +18,8 @@ _ALIKE = 0.7
 
 
 def parser_for(verb: str, module: ModuleType) -> Parser:
-    parser = Parser(prog=f"burnctl {verb}", description=module.HELP)
+    about = module.HELP
+    parser = Parser(prog=f"burnctl {verb}", description=about[verb] if isinstance(about, dict) else about)
     parser.examples = getattr(module, "EXAMPLES", ())
     parser.wraps = getattr(module, "WRAPS", "")
     module.add_arguments(parser)

@@ -1,7 +1,7 @@
 """The verbs of burnctl, one line each, so that help and completions import none of them.
 
-A verb is the module of its name, unless `_MODULES` names another, with `HELP`, `EXAMPLES` (optional),
-`add_arguments(parser)` and `run(options)`, which returns the exit code.
+A verb is the module of its name, unless `_MODULES` names another, with `HELP` (a text, or one for each verb),
+`EXAMPLES` (optional), `add_arguments(parser)` and `run(options)`, which returns the exit code.
 """
 
 from __future__ import annotations
@@ -80,6 +80,7 @@ _MODULES = {
     "by-tool": "hotspots",
     "live": "top",
     "today": "overview",
+    **dict.fromkeys(("down", "restart"), "up"),
     **dict.fromkeys(("daily", "weekly", "monthly"), "periods"),
     **dict.fromkeys(("projects", "models", "harnesses", "agents", "tags"), "summary"),
 }

@@ -5,24 +5,23 @@ from __future__ import annotations
 import os
 import time
 
-from burnctl import claude_session, delivery, flags, foreground, stamp_record, tagged_run
-from burnctl.claude_session import BACKGROUND, CONTINUED, NEW, NO_SESSION, PICKED, RESUMED
+from burnctl import delivery, flags, foreground, stamp_record, tagged_run
 from burnctl.client import Client
 from burnctl.errors import BurnctlError
 from burnctl.tagged_run import Claim, WrapperFlags
-from burnd.harness.claude_code.product import PRODUCT, live_sessions
+from burnd.harness.claude_code.product import PRODUCT, live_sessions, project_folders
+from burnd.harness.claude_code.product import config_folder as named_config_folder
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator, Mapping, Sequence
+    from typing import Any
 
 _RUN = "BURNCTL_RUN"  # marks the processes of this run
 _BACKGROUND_S = 5.0  # seconds until a background session appears in the registry
 _LATE_S = 60.0  # seconds until its log appears
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Sequence
-    from typing import Any
-
-    from burnctl.claude_session import Session
 
 WRAPS = "Claude Code"
 HELP = (
@@ -48,12 +47,12 @@ def run(options: argparse.Namespace) -> int:
     tags = stamp_record.from_words(options.tag)
     mode = tagged_run.content_mode(os.environ)
     arguments = tagged_run.after_dashes(options.arguments)
-    session = claude_session.session_in(arguments)
+    session = session_in(arguments)
     program = foreground.find_program(PRODUCT.program, "install Claude Code, or correct PATH", is_client=True)
     if session.kind == NO_SESSION:
         return foreground.run(program, arguments).code
     if session.kind == NEW:
-        session.id = claude_session.new_id()
+        session.id = new_id()
         arguments = ["--session-id", session.id, *arguments]
     wrapped = Wrapped(session, tags, mode, quiet=options.quiet)
     return (wrapped.run_in_background if session.kind == BACKGROUND else wrapped.run)(program, arguments)
@@ -63,12 +62,12 @@ class Wrapped:
     def __init__(self, session: Session, tags: dict[str, str], mode: str | None, *, quiet: bool) -> None:
         self._session, self._tags, self._mode, self._quiet = session, tags, mode, quiet
         self._begun_at = stamp_record.now_iso()
-        self._config = claude_session.config_folder()
+        self._config = config_folder()
         self._known: set[str] = set()  # announced, or older than this run
         self._mark = os.environ[_RUN] = os.urandom(8).hex()
 
     def run(self, program: str, arguments: Sequence[str]) -> int:
-        before: claude_session.Look = {}
+        before: Look = {}
         expected = None
         if self._session.id is not None:
             self._tell(self._session.id)
@@ -140,17 +139,17 @@ class Wrapped:
         except OSError:
             return False
 
-    def _expect(self, before: claude_session.Look) -> str | None:
+    def _expect(self, before: Look) -> str | None:
         """Announces the session that `--continue` should resume."""
-        expected = claude_session.newest(before) if self._session.kind == CONTINUED else None
+        expected = newest(before) if self._session.kind == CONTINUED else None
         if expected is not None:
             with Client(timeout=delivery.ANSWER_S) as client:
                 delivery.announcement(client, self._wishes(expected), self._begun_at)
         return expected
 
-    def _find(self, before: claude_session.Look, expected: str | None) -> str | None:
+    def _find(self, before: Look, expected: str | None) -> str | None:
         """The resumed session, found by what was written; tags it if it is not the expected one."""
-        session_id = claude_session.written_to(before, self._look(), expected)
+        session_id = written_to(before, self._look(), expected)
         if session_id is None and self._tags:
             tagged_run.say("nothing was tagged: the session of this run is unknown")
         if session_id is not None:
@@ -183,8 +182,153 @@ class Wrapped:
             wishes["roots"] = [self._config]
         return wishes
 
-    def _look(self) -> claude_session.Look:
+    def _look(self) -> Look:
         try:
-            return claude_session.look(self._config, os.getcwd())
+            return look(self._config, os.getcwd())
         except OSError:
             return {}
+
+
+NEW, NAMED, RESUMED, CONTINUED, PICKED, NO_SESSION = "new", "named", "resumed", "continued", "picked", "no session"
+BACKGROUND = "background"  # a new session whose id the client chooses
+
+# Options whose next word is always their value.
+_WITH_VALUE = """
+    --agent --agents --append-system-prompt --append-system-prompt-file --debug-file --effort --fallback-model
+    --input-format --json-schema --max-budget-usd --max-thinking-tokens --max-turns --model --name --output-format
+    --permission-mode --permission-prompt-tool --plugin-dir --session-id --setting-sources --settings --system-prompt
+    --system-prompt-file --teammate-mode
+""".split()  # noqa: SIM905 - as words they can be read
+_SHORT = {"c": "--continue", "r": "--resume", "h": "--help", "v": "--version", "n": "--name", "p": "--print"}
+_SHORT_ALONE = "chvp"  # without a value, so that more letters may follow
+# Subcommands, which hold no conversation.
+_COMMANDS = """
+    agents auth auto-mode config doctor install mcp migrate-installer plugin plugins remote-control setup-token update
+    upgrade
+""".split()  # noqa: SIM905 - as words they can be read
+
+
+class Session:
+    """The session that a run will write to, with its id if the arguments name it.
+
+    `has_past`: it resumes a conversation, or a copy of one.
+    """
+
+    __slots__ = ("has_past", "id", "kind")
+
+    def __init__(self, kind: str, session_id: str | None = None, *, has_past: bool = False) -> None:
+        self.kind, self.id, self.has_past = kind, session_id, has_past
+
+
+def session_in(arguments: Sequence[str]) -> Session:
+    options: dict[str, str | None] = {}
+    for name, value in _options(arguments):
+        options.setdefault(name, value)
+    if options.keys() & {"", "--help", "--version"}:
+        return Session(NO_SESSION)
+    is_old = bool(options.keys() & {"--resume", "--continue"})
+    if options.keys() & {"--bg", "--background"}:
+        return Session(BACKGROUND, has_past=is_old)
+    if (session_id := options.get("--session-id")) is not None:
+        return Session(NAMED, session_id, has_past=is_old)
+    if is_old and "--fork-session" in options:
+        return Session(NEW, has_past=True)
+    if (resumed := options.get("--resume")) is not None and is_uuid(resumed):
+        return Session(RESUMED, resumed, has_past=True)
+    if "--resume" in options or options.keys() & {"--from-pr", "--teleport"}:
+        return Session(PICKED, has_past=True)
+    return Session(CONTINUED if is_old else NEW, has_past=is_old)
+
+
+def new_id() -> str:
+    number = bytearray(os.urandom(16))
+    number[6] = number[6] & 0x0F | 0x40
+    number[8] = number[8] & 0x3F | 0x80
+    text = number.hex()
+    return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))
+
+
+def is_uuid(text: str) -> bool:
+    parts = text.split("-")
+    return [len(part) for part in parts] == [8, 4, 4, 4, 12] and set(text.lower()) <= set("0123456789abcdef-")
+
+
+def _options(arguments: Sequence[str]) -> Iterator[tuple[str, str | None]]:
+    """Each option with its value; a command as the first word is an option without a name."""
+    rest = list(arguments)
+    is_first_word = True
+    while rest:
+        word = rest.pop(0)
+        if word == "--":
+            return
+        if not word.startswith("-") or word == "-":
+            if is_first_word and word in _COMMANDS:
+                yield "", word
+            is_first_word = False
+        elif word.startswith("--"):
+            yield _long(word, rest)
+        else:
+            yield from _short(word[1:], rest)
+
+
+def _long(word: str, rest: list[str]) -> tuple[str, str | None]:
+    name, equals, value = word.partition("=")
+    if equals:
+        return name, value
+    return name, _value_of(name, rest)
+
+
+def _short(letters: str, rest: list[str]) -> Iterator[tuple[str, str | None]]:
+    """`-pc` is `-p -c`, `-rID` is `-r ID`."""
+    while letters:
+        letter, letters = letters[0], letters[1:]
+        name = _SHORT.get(letter, "-" + letter)
+        if letters and letter not in _SHORT_ALONE:
+            yield name, letters
+            return
+        yield name, None if letters else _value_of(name, rest)
+
+
+def _value_of(name: str, rest: list[str]) -> str | None:
+    """The next word, if the option always takes one, or it is no option itself."""
+    is_optional = name in ("--resume", "--from-pr", "--teleport")
+    if rest and (name in _WITH_VALUE or (is_optional and not rest[0].startswith("-"))):
+        return rest.pop(0)
+    return None
+
+
+# size and time of each transcript, by session id
+Look = dict[str, tuple[int, int]]
+
+
+def config_folder(env: Mapping[str, str] = os.environ) -> str:
+    """The folder of Claude Code's data. Raises BurnctlError in a deleted folder."""
+    try:
+        return named_config_folder(env)
+    except OSError:
+        raise BurnctlError("this folder no longer exists", "change to another one first") from None
+
+
+def look(config: str, working_folder: str, env: Mapping[str, str] = os.environ) -> Look:
+    """The transcripts of a working folder as they are now."""
+    transcripts: Look = {}
+    for folder in project_folders(config, working_folder, env):
+        for entry in os.scandir(folder):
+            stem, suffix = os.path.splitext(entry.name)
+            if suffix == ".jsonl" and not stem.startswith("agent-") and entry.is_file():
+                facts = entry.stat()
+                transcripts[stem] = (facts.st_size, facts.st_mtime_ns)
+    return transcripts
+
+
+def newest(seen: Look) -> str | None:
+    """The session written to last, which `--continue` resumes."""
+    return max(seen, key=lambda session: (seen[session][1], session), default=None)
+
+
+def written_to(before: Look, after: Look, expected: str | None) -> str | None:
+    """The session that is new or has grown; None unless there is exactly one."""
+    changed = [session for session, facts in after.items() if before.get(session, (0, 0))[0] != facts[0]]
+    if expected in changed:
+        return expected
+    return changed[0] if len(changed) == 1 else None

@@ -52,8 +52,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def examine() -> list[CheckResult]:
-    from burnctl.doctor import daemon, logs
-    from burnctl.doctor import home as home_checks
+    from burnctl import doctor
     from burnd.paths import find_home, user_home
 
     try:
@@ -63,26 +62,26 @@ def examine() -> list[CheckResult]:
     now = time.time()
     settings = _settings()
     client = Client(timeout=5)
-    status, answers = daemon.ask(client)
+    status, answers = doctor.ask(client)
     findings = [
-        home_checks.folder(home),
-        home_checks.files(home),
-        home_checks.file_system(home),
-        home_checks.disk(home, _reserve(status, settings)),
-        daemon.settings(settings),
-        daemon.socket(client.socket_path),
+        doctor.folder(home),
+        doctor.files(home),
+        doctor.file_system(home),
+        doctor.disk(home, _reserve(status, settings)),
+        doctor.settings(settings),
+        doctor.socket(client.socket_path),
         answers,
-        daemon.versions(status),
+        doctor.versions(status),
     ]
     if status is not None:
-        findings += [*daemon.degraded(status), *daemon.left_alone(status), daemon.prices(client)]
-        findings += daemon.pushes(client)
-    findings += logs.examine(os.environ, str(user_home()), _values(settings))
+        findings += [*doctor.degraded(status), *doctor.left_alone(status), doctor.prices(client)]
+        findings += doctor.pushes(client)
+    findings += doctor.logs(os.environ, str(user_home()), _values(settings))
     findings += [
-        daemon.service(),
-        home_checks.spool(home, now, running=status is not None),
-        home_checks.leftovers(home),
-        daemon.clock(now, _written(home)),
+        doctor.service(),
+        doctor.spool(home, now, running=status is not None),
+        doctor.leftovers(home),
+        doctor.clock(now, _written(home)),
     ]
     return findings
 

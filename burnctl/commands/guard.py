@@ -1,7 +1,8 @@
-"""`burnctl guard`: stops sessions that reach a limit, at their next tool call."""
+"""`burnctl guard`: stops sessions that reach a limit, at their next tool call; and the hooks in the harnesses."""
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 
@@ -15,13 +16,17 @@ from burnctl.render.numbers import clock, date, money, number
 from burnctl.render.screen import Screen
 from burnctl.render.tables import Column, table
 from burnctl.render.text import clean
+from burnctl.service.managers import write
 from burnctl.session_choice import whole_id
 from burnd.contract import Params, param
 from burnd.contract.daemon import AllowParams, GuardStatusParams
+from burnd.harness.registry import PRODUCTS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Mapping
+    from typing import Any
 
     from burnd.contract.results.daemon import GuardLimit, GuardStatus
     from burnd.harness.product import Product
@@ -96,11 +101,9 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _install(options: argparse.Namespace) -> int:
-    from burnctl import guard_hooks
-
     for product in _chosen(options):
-        path = guard_hooks.file_of(product, os.environ, _user_home())
-        guard_hooks.install(product, path, _socket())
+        path = hook_file(product, os.environ, _user_home())
+        install_hook(product, path, _socket())
         print(f"{product.title} asks burnd before each tool call, from its next session on: {path}")
         if product.hooks_note:
             print(product.hooks_note)
@@ -116,11 +119,9 @@ def _install(options: argparse.Namespace) -> int:
 
 
 def _uninstall(options: argparse.Namespace) -> int:
-    from burnctl import guard_hooks
-
     for product in _chosen(options):
-        path = guard_hooks.file_of(product, os.environ, _user_home())
-        if guard_hooks.uninstall(product, path):
+        path = hook_file(product, os.environ, _user_home())
+        if remove_hook(product, path):
             print(f"removed the hook of {product.title} from {path}")
         else:
             print(f"{product.title} has no hook of burnd in {path}")
@@ -129,16 +130,14 @@ def _uninstall(options: argparse.Namespace) -> int:
 
 def _chosen(options: argparse.Namespace) -> list[Product]:
     """The harness of the flag, else all on this machine."""
-    from burnctl import guard_hooks
-
-    able = guard_hooks.products()
+    able = products_with_hooks()
     if options.source is not None:
         products = [product for product in able if product.source == options.source]
         if not products:
             names = ", ".join(product.source for product in able)
             raise BurnctlError(f"{options.source} has no hooks before tool calls", f"choose one of: {names}")
         return products
-    products = [product for product in able if guard_hooks.is_present(product, os.environ, _user_home())]
+    products = [product for product in able if is_present(product, os.environ, _user_home())]
     if not products:
         titles = ", ".join(product.title for product in able)
         raise BurnctlError(f"none of {titles} was found", "name one with --source")
@@ -146,13 +145,11 @@ def _chosen(options: argparse.Namespace) -> list[Product]:
 
 
 def _lines(answer: GuardStatus, screen: Screen) -> list[str]:
-    from burnctl import guard_hooks
-
     switch = "on" if answer["on"] else screen.paint("off: nothing is stopped until `burnctl guard on`", "yellow")
     lines = [f"The guard is {switch}."]
-    for product in guard_hooks.products():
-        path = guard_hooks.file_of(product, os.environ, _user_home())
-        if state := guard_hooks.state(product, path, _socket()):
+    for product in products_with_hooks():
+        path = hook_file(product, os.environ, _user_home())
+        if state := hook_state(product, path, _socket()):
             lines.append(f"{product.title} {_HOOK_STATES[state]} ({tilde(path)}).")
     if len(lines) == 1:
         lines.append("No harness asks it yet; add the hook with: burnctl guard install")
@@ -213,3 +210,191 @@ def _user_home() -> str:
 def _print(text: str) -> int:
     sys.stdout.write(text + "\n")
     return 0
+
+
+_SCRIPT = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "guard_hook.py")
+_MARK = "guard_hook.py"  # in every command of ours
+_EVENT = "PreToolUse"
+_TIMEOUT_S = 5
+_CORRECT = "correct it, then try again"
+_PLUGIN = """\
+// Asks burnd whether a tool call may run. Written by `burnctl guard install`, removed by `burnctl guard uninstall`.
+import net from "node:net"
+
+const SOCKET = %(socket)s
+const SOURCE = %(source)s
+
+// The answer of burnd, or null: without an answer in time every call is allowed.
+function ask(params) {
+  return new Promise((resolve) => {
+    let text = ""
+    const connection = net.connect(SOCKET)
+    const end = (answer) => { connection.destroy(); resolve(answer) }
+    connection.setTimeout(500, () => end(null))
+    connection.on("error", () => end(null))
+    connection.on("close", () => resolve(null))
+    connection.on("connect", () => {
+      connection.write(JSON.stringify({ jsonrpc: "2.0", id: 1, method: "guard.check", params }) + "\\n")
+    })
+    connection.on("data", (piece) => {
+      text += piece
+      if (!text.endsWith("\\n")) return
+      try { end(JSON.parse(text).result ?? null) } catch { end(null) }
+    })
+  })
+}
+
+export const BurndGuard = async () => ({
+  "tool.execute.before": async (input, output) => {
+    const subject = output?.args?.command ?? output?.args?.filePath
+    const call = { session: input.sessionID, tool: input.tool, source: SOURCE }
+    const answer = await ask(typeof subject === "string" ? { ...call, subject: subject.slice(0, 4096) } : call)
+    if (answer?.decision === "deny") throw new Error(answer.reason)
+  },
+})
+"""
+
+
+def products_with_hooks() -> list[Product]:
+    """The harnesses that can ask before a tool call."""
+    return [product for product in PRODUCTS if product.hooks_file or product.plugin_file]
+
+
+def hook_file(product: Product, env: Mapping[str, str], user_home: str) -> str:
+    """The settings file: in the first of its folders that exists, else in the first."""
+    homes = product.config_homes(env, user_home)
+    home = next((folder for folder in homes if os.path.isdir(folder)), homes[0])
+    return os.path.join(home, product.hooks_file or product.plugin_file)
+
+
+def is_present(product: Product, env: Mapping[str, str], user_home: str) -> bool:
+    """Whether the harness was used on this machine."""
+    return any(os.path.isdir(folder) for folder in product.config_homes(env, user_home))
+
+
+def hook_state(product: Product, path: str, socket: str) -> str:
+    """The state of the hook: "", "on", "off" if hooks are disabled, "other" if of another home or release."""
+    if product.plugin_file:
+        text = _read(path)
+        return "" if text is None else "on" if text == _plugin(product, socket) else "other"
+    try:
+        settings = _load(path)
+    except BurnctlError:
+        return ""
+    commands = [hook["command"] for hook in _ours(settings)]
+    if not commands:
+        return ""
+    if settings.get("disableAllHooks") is True:
+        return "off"
+    return "on" if hook_command(socket, product.source) in commands else "other"
+
+
+def install_hook(product: Product, path: str, socket: str) -> None:
+    """Writes the hook, replacing an older one."""
+    if product.plugin_file:
+        _write(path, _plugin(product, socket))
+        return
+    settings = _without_ours(_load(path))
+    hook = {"type": "command", "command": hook_command(socket, product.source), "timeout": _TIMEOUT_S}
+    settings.setdefault("hooks", {}).setdefault(_EVENT, []).append({"matcher": "*", "hooks": [hook]})
+    _write(path, _json(settings))
+
+
+def remove_hook(product: Product, path: str) -> bool:
+    """Removes the hook; returns whether there was one."""
+    if product.plugin_file:
+        is_there = os.path.lexists(path)
+        if is_there:
+            os.unlink(path)
+        return is_there
+    settings = _load(path)
+    is_there = bool(_ours(settings))
+    if is_there:
+        _write(path, _json(_without_ours(settings)))
+    return is_there
+
+
+def hook_command(socket: str, source: str) -> str:
+    """The shell command. It succeeds even if Python or the script is missing: code 2 would stop the agent."""
+    words = (sys.executable, "-IS", _SCRIPT, socket, source)
+    return f"{' '.join(map(_quoted, words))} 2>/dev/null || true"
+
+
+def _quoted(word: str) -> str:
+    return "'" + word.replace("'", "'\\''") + "'"
+
+
+def _plugin(product: Product, socket: str) -> str:
+    return _PLUGIN % {"socket": json.dumps(socket), "source": json.dumps(product.source)}
+
+
+def _read(path: str) -> str | None:
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise BurnctlError(f"{path} cannot be read: {error}", _CORRECT) from None
+
+
+def _load(path: str) -> dict[str, Any]:
+    text = _read(path)
+    try:
+        settings = json.loads(text) if text and not text.isspace() else {}
+    except ValueError as error:
+        raise BurnctlError(f"{path} is not valid JSON: {error}", _CORRECT) from None
+    hooks = settings.get("hooks", {}) if isinstance(settings, dict) else None
+    if not isinstance(hooks, dict) or not isinstance(hooks.get(_EVENT, []), list):
+        raise BurnctlError(f"{path} is not a settings file", _CORRECT)
+    return settings
+
+
+def _json(settings: Mapping[str, Any]) -> str:
+    text = json.dumps(settings, indent=2, ensure_ascii=False)
+    is_unicode = text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
+    return (text if is_unicode else json.dumps(settings, indent=2)) + "\n"
+
+
+def _is_ours(hook: object) -> bool:
+    return isinstance(hook, dict) and _MARK in str(hook.get("command"))
+
+
+def _hooks_of(group: object) -> list[Any]:
+    hooks = group.get("hooks") if isinstance(group, dict) else None
+    return hooks if isinstance(hooks, list) else []
+
+
+def _ours(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [hook for group in settings.get("hooks", {}).get(_EVENT, []) for hook in _hooks_of(group) if _is_ours(hook)]
+
+
+def _without_ours(settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings without our hooks, and without parts that become empty."""
+    if not _ours(settings):
+        return settings
+    groups = []
+    for group in settings["hooks"][_EVENT]:
+        others = [hook for hook in _hooks_of(group) if not _is_ours(hook)]
+        if len(others) == len(_hooks_of(group)):
+            groups.append(group)
+        elif others:
+            groups.append({**group, "hooks": others})
+    hooks_by_event = {**settings["hooks"], _EVENT: groups}
+    if not groups:
+        del hooks_by_event[_EVENT]
+    settings = {**settings, "hooks": hooks_by_event}
+    if not hooks_by_event:
+        del settings["hooks"]
+    return settings
+
+
+def _write(path: str, text: str) -> None:
+    """Replaces a file atomically, with its mode; a link is followed. A new one is private."""
+    path = os.path.realpath(path)
+    try:
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        mode = os.stat(path).st_mode & 0o777 if os.path.exists(path) else 0o600
+    except OSError as error:
+        raise BurnctlError(f"{path} cannot be written: {error.strerror}") from None
+    write(path, text, mode)

@@ -1,4 +1,4 @@
-"""`burnctl up`: starts burnd and waits until it answers."""
+"""`burnctl up`, `down` and `restart`: start and stop burnd, and wait until that is done."""
 
 from __future__ import annotations
 
@@ -16,11 +16,13 @@ if TYPE_CHECKING:
 
     from burnd.contract.results.daemon import Status
 
-HELP = (
-    "starts burnd and waits until it answers: with systemd or launchd if `burnctl service install` was run, else in "
-    "the background. At a terminal it then adds up the logs that are there already and shows the overview and the next "
-    "commands, while it reads on in the background; without any logs, the demo"
-)
+HELP = {
+    "up": "starts burnd and waits until it answers: with systemd or launchd if `burnctl service install` was run, else "
+    "in the background. At a terminal it then adds up the logs that are there already and shows the overview and the "
+    "next commands, while it reads on in the background; without any logs, the demo",
+    "down": "stops burnd and waits until it is gone. Nothing is lost: the next start reads logs written meanwhile",
+    "restart": "stops burnd if it runs and starts it again, to apply new settings or a new version",
+}
 
 
 class UpFlags(Params):
@@ -28,10 +30,17 @@ class UpFlags(Params):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    flags.add(parser, UpFlags)
+    verb = parser.prog.rpartition(" ")[2]
+    if verb == "up":
+        flags.add(parser, UpFlags)
+    parser.set_defaults(run={"up": up, "down": down, "restart": restart}[verb])
 
 
 def run(options: argparse.Namespace) -> int:
+    return int(options.run(options))
+
+
+def up(options: argparse.Namespace) -> int:
     client = Client()
     is_shown = options.look
     try:
@@ -48,6 +57,27 @@ def run(options: argparse.Namespace) -> int:
         from burnctl.welcome import welcome
 
         welcome(client)
+    return 0
+
+
+def down(_options: argparse.Namespace) -> int:
+    from burnctl.daemon import stop
+
+    try:
+        print(f"burnd (pid {stop(Client())}) has stopped")
+    except NotRunning:
+        print("burnd is not running")
+    return 0
+
+
+def restart(_options: argparse.Namespace) -> int:
+    from burnctl.daemon import stop
+
+    try:
+        stop(Client())
+    except NotRunning:
+        print("burnd was not running")
+    bring_up(Client())
     return 0
 
 

@@ -1,8 +1,9 @@
-"""The sessions of the demo, and the waste to be found in them."""
+"""Stories of the demo: the sessions of made-up projects, and the text of their files and logs."""
 
 from __future__ import annotations
 
-from burnctl.demo import prose
+import random
+
 from burnd.harness.demo import Act, Agent, Ask, Compact, DemoCall, Say, Story, Wait
 from burnd.harness.registry import BY_SOURCE
 
@@ -74,25 +75,25 @@ def live() -> Story:
             (_read("src/payment/client.ts", 120),),
             thinking="Where are errors handled?",
         ),
-        Say("", (DemoCall("Bash", {"command": "rg -n 'fetch\\(' src/payment"}, prose.log("rg", 12)),)),
+        Say("", (DemoCall("Bash", {"command": "rg -n 'fetch\\(' src/payment"}, log("rg", 12)),)),
         Say("I will wrap the request.", (_edit("src/payment/client.ts"),)),
         Say("Now the test.", (_write("src/payment/client.spec.ts"),)),
-        Say("", (DemoCall("Bash", {"command": "npm test -- payment"}, prose.failing_tests("live"), True),)),
+        Say("", (DemoCall("Bash", {"command": "npm test -- payment"}, failing_tests("live"), True),)),
         Say(
             "The clock must be faked.", (_edit("src/payment/client.spec.ts"),), thinking="The delay is real time here."
         ),
-        Say("", (DemoCall("Bash", {"command": "npm test -- payment"}, prose.passing_tests()),)),
+        Say("", (DemoCall("Bash", {"command": "npm test -- payment"}, passing_tests()),)),
         Say("Done: three tries, doubling from 200 ms, and a test that fakes the clock."),
     ]
     return Story("live", "claude-code", "shop-api", "payment-retry", SONNET, 0, acts)
 
 
 def _read(path: str, lines: int) -> DemoCall:
-    return DemoCall("Read", {"file_path": path}, prose.source(path, lines))
+    return DemoCall("Read", {"file_path": path}, source(path, lines))
 
 
 def _edit(path: str, *, back: bool = False) -> DemoCall:
-    old, new = prose.source(path, 6), prose.source(path + "+", 8)
+    old, new = source(path, 6), source(path + "+", 8)
     if back:
         old, new = new, old
     arguments = {"file_path": path, "old_string": old, "new_string": new}
@@ -100,11 +101,11 @@ def _edit(path: str, *, back: bool = False) -> DemoCall:
 
 
 def _write(path: str) -> DemoCall:
-    return DemoCall("Write", {"file_path": path, "content": prose.source(path, 40)}, f"File created at {path}")
+    return DemoCall("Write", {"file_path": path, "content": source(path, 40)}, f"File created at {path}")
 
 
 def _test(command: str, seed: str = "", *, fails: bool = True) -> DemoCall:
-    return DemoCall("Bash", {"command": command}, prose.failing_tests(seed) if fails else prose.passing_tests(), fails)
+    return DemoCall("Bash", {"command": command}, failing_tests(seed) if fails else passing_tests(), fails)
 
 
 def _cron() -> list[Act]:
@@ -112,10 +113,10 @@ def _cron() -> list[Act]:
         Ask("Refactor the cron jobs: one scheduler instead of seven scripts. Keep the times."),
         Say(
             "I will look at what there is.",
-            (DemoCall("Bash", {"command": "ls jobs && cat crontab"}, prose.log("ls", 20)),),
+            (DemoCall("Bash", {"command": "ls jobs && cat crontab"}, log("ls", 20)),),
             thinking="Seven scripts; find the times first, then what they share.",
         ),
-        Say("", (DemoCall("Bash", {"command": "cat /var/log/jobs/nightly.log"}, prose.log("nightly", 420)),)),
+        Say("", (DemoCall("Bash", {"command": "cat /var/log/jobs/nightly.log"}, log("nightly", 420)),)),
     ]
     for number in range(1, 8):
         path = f"jobs/job_{number}.py"
@@ -186,7 +187,7 @@ def _migration() -> list[Act]:
     ]
     return [
         Ask("The migration hangs in staging. Find out why."),
-        Say("", (DemoCall("Bash", {"command": "cat /var/log/postgres.log"}, prose.log("postgres", 760)),)),
+        Say("", (DemoCall("Bash", {"command": "cat /var/log/postgres.log"}, log("postgres", 760)),)),
         *failing,
         Say("Not reachable from here; the lock is in the file itself.", (_read(path, 90),)),
         Say("Without the lock.", (_edit(path),)),
@@ -194,7 +195,7 @@ def _migration() -> list[Act]:
         Compact("The lock in 0042_orders.sql is the reason. Tried: without it, and with it again."),
         Say("", (_read(path, 90),)),
         Say("Without the lock after all.", (_edit(path),)),
-        Say("", (DemoCall("Bash", {"command": "make migrate"}, prose.log("migrate", 160)),)),
+        Say("", (DemoCall("Bash", {"command": "make migrate"}, log("migrate", 160)),)),
         Compact("0042_orders.sql runs without the lock. To do: a test."),
         Say("", (_read(path, 90), _write("migrations/test_0042.py"))),
         Say("", (_test("pytest migrations -q", fails=False),)),
@@ -204,7 +205,7 @@ def _migration() -> list[Act]:
 
 def _survey() -> list[Act]:
     wide: list[Act] = [Say("", (_read(f"src/cart/part_{number}.ts", 140),)) for number in range(9)]
-    narrow: list[Act] = [Say("", (DemoCall("Grep", {"pattern": "price", "path": "src"}, prose.log("grep", 25)),))]
+    narrow: list[Act] = [Say("", (DemoCall("Grep", {"pattern": "price", "path": "src"}, log("grep", 25)),))]
     return [
         Ask("How is the price of a cart computed? Where would a discount go?"),
         Say(
@@ -258,7 +259,7 @@ def _import() -> list[Act]:
     return [
         Ask("The stock import takes an hour. Make it faster."),
         Say("", (_read("src/stock/import.py", 220), _read("src/stock/rows.py", 180))),
-        Say("", (DemoCall("Bash", {"command": "python -m cProfile -s cumtime import.py"}, prose.log("profile", 120)),)),
+        Say("", (DemoCall("Bash", {"command": "python -m cProfile -s cumtime import.py"}, log("profile", 120)),)),
         Wait(47),
         Ask("Sorry, lunch. Go on."),
         Say("It writes row by row; batches of 1,000 will do.", (_edit("src/stock/import.py"),)),
@@ -272,7 +273,7 @@ def _import() -> list[Act]:
 def _images() -> list[Act]:
     acts: list[Act] = [
         Ask("Pin every base image to a digest. Which ones were floating?"),
-        Say("", (DemoCall("Bash", {"command": "rg -n '^FROM' --glob '*Dockerfile'"}, prose.log("from", 9)),)),
+        Say("", (DemoCall("Bash", {"command": "rg -n '^FROM' --glob '*Dockerfile'"}, log("from", 9)),)),
     ]
     for name in ("api", "jobs", "web"):
         acts += [Say("", (_read(f"{name}/Dockerfile", 40),)), Say("", (_edit(f"{name}/Dockerfile"),))]
@@ -296,3 +297,78 @@ def _cents() -> list[Act]:
         Say("Every price is rounded where it is made; the test covers halves."),
     ]
     return acts
+
+
+_NOUNS = (
+    "order",
+    "invoice",
+    "cart",
+    "schedule",
+    "job",
+    "queue",
+    "customer",
+    "price",
+    "stock",
+    "refund",
+    "session",
+    "retry",
+)
+_VERBS = (
+    "load",
+    "store",
+    "resolve",
+    "apply",
+    "merge",
+    "validate",
+    "dispatch",
+    "collect",
+    "render",
+    "expire",
+    "lock",
+    "drain",
+)
+_TESTS = ("rejects an empty cart", "keeps the order of jobs", "rounds to cents", "retries once", "expires old sessions")
+
+
+def source(seed: str, lines: int) -> str:
+    """A Python-like file, numbered as a reading tool shows it."""
+    rng = random.Random(seed)  # noqa: S311 - made-up text, and the same every time
+    out = []
+    for number in range(1, lines + 1):
+        verb, noun, other = rng.choice(_VERBS), rng.choice(_NOUNS), rng.choice(_NOUNS)
+        body = rng.choice(
+            (
+                f"def {verb}_{noun}({other}: {other.title()}, *, now: float) -> {noun.title()}:",
+                f"    {noun} = {verb}_{other}({other}.id, limit={rng.randrange(5, 500)})",
+                f"    if {noun} is None or {noun}.{other}_id != {other}.id:",
+                f'        raise {noun.title()}Error("cannot {verb} the {noun} of " + {other}.name)',
+                f"    return {verb}_{noun}({noun}, now=now)",
+                "",
+            )
+        )
+        out.append(f"{number:>6}\t{body}")
+    return "\n".join(out)
+
+
+def log(seed: str, lines: int) -> str:
+    rng = random.Random(seed)  # noqa: S311
+    return "\n".join(
+        f"2026-03-{rng.randrange(1, 28):02d}T{rng.randrange(24):02d}:{rng.randrange(60):02d}:07Z "
+        f"{rng.choice(('INFO', 'INFO', 'WARN', 'DEBUG'))} {rng.choice(_NOUNS)}.{rng.choice(_VERBS)} "
+        f"id={rng.randrange(10**6)} took={rng.randrange(900)}ms"
+        for _ in range(lines)
+    )
+
+
+def failing_tests(seed: str) -> str:
+    rng = random.Random(seed)  # noqa: S311
+    name = rng.choice(_TESTS)
+    passed = "\n".join(f"  ok  {test} ({rng.randrange(4, 90)} ms)" for test in _TESTS if test != name)
+    return (
+        f"{passed}\n  FAIL  {name}\n    AssertionError: expected {rng.randrange(90)} to equal {rng.randrange(90)}\n"
+        f"      at checkout.spec.ts:{rng.randrange(20, 200)}:13\n\n1 failed, {len(_TESTS) - 1} passed"
+    )
+
+
+def passing_tests() -> str:
+    return "\n".join(f"  ok  {test}" for test in _TESTS) + f"\n\n{len(_TESTS)} passed"

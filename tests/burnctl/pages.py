@@ -48,7 +48,7 @@ def commands() -> str:
         for verb in verbs:
             parts.append(f"### burnctl {verb}\n")
             main = _main_of(verbs_of[module_of(verb)], parsers)
-            if verb == main:
+            if verb == main or parsers[verb].description != parsers[main].description:
                 parts.append(_section(parsers[verb], shared))
             else:
                 parts.append(_difference(present()[verb][1], main, parsers[verb], parsers[main]))

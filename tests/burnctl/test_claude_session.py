@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from burnctl.claude_session import (
+from burnctl.commands.claude import (
     CONTINUED,
     NAMED,
     NEW,

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from burnctl import guard_hooks
+from burnctl.commands import guard
 from burnctl.errors import BurnctlError
 from burnd.harness.claude_code.product import PRODUCT as CLAUDE
 from burnd.harness.codex.product import PRODUCT as CODEX
@@ -31,27 +31,27 @@ def test_install_and_uninstall_keep_everything_else(tmp_path: Path) -> None:
     path.write_text(json.dumps(SETTINGS))
     path.chmod(0o640)
     for _ in range(2):  # a second time replaces the first
-        guard_hooks.install(CLAUDE, str(path), "/tmp/a b/burnd.sock")
+        guard.install_hook(CLAUDE, str(path), "/tmp/a b/burnd.sock")
     written = json.loads(path.read_text())
     assert written["model"] == "opus"
     assert written["hooks"]["PreToolUse"][0] == SETTINGS["hooks"]["PreToolUse"][0]  # type: ignore[index]
     assert len(written["hooks"]["PreToolUse"]) == 2
     assert path.stat().st_mode & 0o777 == 0o640
-    assert guard_hooks.state(CLAUDE, str(path), "/tmp/a b/burnd.sock") == "on"
-    assert guard_hooks.state(CLAUDE, str(path), "/tmp/other home/burnd.sock") == "other"
+    assert guard.hook_state(CLAUDE, str(path), "/tmp/a b/burnd.sock") == "on"
+    assert guard.hook_state(CLAUDE, str(path), "/tmp/other home/burnd.sock") == "other"
     path.write_text(json.dumps({**written, "disableAllHooks": True}))
-    assert guard_hooks.state(CLAUDE, str(path), "/tmp/a b/burnd.sock") == "off"
+    assert guard.hook_state(CLAUDE, str(path), "/tmp/a b/burnd.sock") == "off"
     path.write_text(json.dumps(written))
-    assert guard_hooks.uninstall(CLAUDE, str(path))
+    assert guard.remove_hook(CLAUDE, str(path))
     assert json.loads(path.read_text()) == SETTINGS
-    assert not guard_hooks.uninstall(CLAUDE, str(path))
+    assert not guard.remove_hook(CLAUDE, str(path))
 
 
 def test_a_new_file_is_private_and_is_empty_again_afterwards(tmp_path: Path) -> None:
     path = tmp_path / "new" / "hooks.json"
-    guard_hooks.install(CODEX, str(path), "/tmp/burnd.sock")
+    guard.install_hook(CODEX, str(path), "/tmp/burnd.sock")
     assert path.stat().st_mode & 0o777 == 0o600
-    assert guard_hooks.uninstall(CODEX, str(path))
+    assert guard.remove_hook(CODEX, str(path))
     assert json.loads(path.read_text()) == {}
 
 
@@ -59,9 +59,9 @@ def test_a_linked_file_stays_a_link(tmp_path: Path) -> None:
     target, link = tmp_path / "dotfiles.json", tmp_path / "settings.json"
     target.write_text("{}")
     link.symlink_to(target)
-    guard_hooks.install(CLAUDE, str(link), "/tmp/burnd.sock")
+    guard.install_hook(CLAUDE, str(link), "/tmp/burnd.sock")
     assert link.is_symlink()
-    assert guard_hooks.state(CLAUDE, str(target), "/tmp/burnd.sock") == "on"
+    assert guard.hook_state(CLAUDE, str(target), "/tmp/burnd.sock") == "on"
 
 
 ODD = [
@@ -74,17 +74,17 @@ ODD = [
 def test_odd_settings_stay_as_they_are(tmp_path: Path, settings: Any) -> None:
     path = tmp_path / "settings.json"
     path.write_text(json.dumps(settings))
-    guard_hooks.install(CLAUDE, str(path), "/tmp/burnd.sock")
-    assert guard_hooks.state(CLAUDE, str(path), "/tmp/burnd.sock") == "on"
-    assert guard_hooks.uninstall(CLAUDE, str(path))
+    guard.install_hook(CLAUDE, str(path), "/tmp/burnd.sock")
+    assert guard.hook_state(CLAUDE, str(path), "/tmp/burnd.sock") == "on"
+    assert guard.remove_hook(CLAUDE, str(path))
     assert json.loads(path.read_text()) == settings
 
 
 def test_an_empty_file_is_a_new_one(tmp_path: Path) -> None:
     path = tmp_path / "settings.json"
     path.write_text("\n")
-    guard_hooks.install(CLAUDE, str(path), "/tmp/burnd.sock")
-    assert guard_hooks.state(CLAUDE, str(path), "/tmp/burnd.sock") == "on"
+    guard.install_hook(CLAUDE, str(path), "/tmp/burnd.sock")
+    assert guard.hook_state(CLAUDE, str(path), "/tmp/burnd.sock") == "on"
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"hooks": []}', '{"hooks": {"PreToolUse": {}}}', '{"hooks": null}'])
@@ -92,17 +92,17 @@ def test_a_file_that_is_no_settings_is_not_touched(tmp_path: Path, text: str) ->
     path = tmp_path / "settings.json"
     path.write_text(text)
     with pytest.raises(BurnctlError, match=r"settings\.json"):
-        guard_hooks.install(CLAUDE, str(path), "/tmp/burnd.sock")
+        guard.install_hook(CLAUDE, str(path), "/tmp/burnd.sock")
     assert path.read_text() == text
 
 
 def test_a_command_whose_python_or_script_is_gone_stops_no_agent(monkeypatch: pytest.MonkeyPatch) -> None:
     """Python ends with code 2 if its script is gone, which harnesses take for a denial."""
-    monkeypatch.setattr(guard_hooks, "_SCRIPT", "/nowhere/guard_hook.py")
+    monkeypatch.setattr(guard, "_SCRIPT", "/nowhere/guard_hook.py")
     for program in (sys.executable, "/nowhere/python"):
         monkeypatch.setattr(sys, "executable", program)
         done = subprocess.run(
-            guard_hooks.command("/tmp/it's here.sock", "codex"),
+            guard.hook_command("/tmp/it's here.sock", "codex"),
             shell=True,
             input="{}",
             capture_output=True,
@@ -125,7 +125,7 @@ def test_the_plugin_of_opencode_throws_the_reason(tmp_path: Path) -> None:
     """Without burnd it allows; a denial is thrown, which opencode gives to the agent."""
     path, script = tmp_path / "plugin" / "burnd-guard.mjs", tmp_path / "ask.mjs"
     where = tmp_path / "burnd.sock"
-    guard_hooks.install(OPENCODE, str(path), str(where))
+    guard.install_hook(OPENCODE, str(path), str(where))
     script.write_text(PLUGIN.format(plugin=path))
 
     def ask() -> str:
@@ -152,11 +152,11 @@ def test_the_plugin_of_opencode_throws_the_reason(tmp_path: Path) -> None:
         thread.start()
         assert ask() == "burnd guard: over the limit"
         thread.join()
-    assert guard_hooks.state(OPENCODE, str(path), str(where)) == "on"
-    assert guard_hooks.state(OPENCODE, str(path), "/tmp/another.sock") == "other"
-    assert guard_hooks.uninstall(OPENCODE, str(path))
+    assert guard.hook_state(OPENCODE, str(path), str(where)) == "on"
+    assert guard.hook_state(OPENCODE, str(path), "/tmp/another.sock") == "other"
+    assert guard.remove_hook(OPENCODE, str(path))
     assert not path.exists()
-    assert not guard_hooks.uninstall(OPENCODE, str(path))
+    assert not guard.remove_hook(OPENCODE, str(path))
 
 
 def test_install_says_where_and_what_is_missing(home: Home) -> None:
