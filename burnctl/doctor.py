@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import stat
-import sys
 import time
 
 from burnctl.errors import BurnctlError, NotRunning, VersionMismatch
@@ -20,8 +19,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from burnctl.client import Client
-    from burnctl.service.launchd import Launchd
-    from burnctl.service.systemd import Systemd
     from burnd.contract.results.daemon import Status
     from burnd.paths import Home
 
@@ -330,8 +327,10 @@ def settings(said: dict[str, Any] | BurnctlError) -> CheckResult:
 
 def service() -> CheckResult:
     """Whether burnd starts again after a reboot."""
+    from burnctl.service.managers import of_this_system
+
     try:
-        state = _manager().state()
+        state = of_this_system().state()
     except BurnctlError as error:
         return ok("service", f"{error.message}, so nothing starts burnd at login", error.hint)
     if not state["installed"]:
@@ -342,16 +341,6 @@ def service() -> CheckResult:
             "service", f"installed, but {state['manager']} does not run it", "burnctl up, or see: burnctl service logs"
         )
     return ok("service", f"{state['manager']} runs it (pid {state['pid']})")
-
-
-def _manager() -> Systemd | Launchd:
-    if sys.platform == "darwin":
-        from burnctl.service.launchd import Launchd
-
-        return Launchd(os.environ)
-    from burnctl.service.systemd import Systemd
-
-    return Systemd(os.environ)
 
 
 def clock(now: float, newest: float | None) -> CheckResult:

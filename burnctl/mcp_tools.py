@@ -16,6 +16,7 @@ from pydantic import Field, ValidationError, create_model
 from burnctl import flags
 from burnctl.client import Client
 from burnctl.errors import BurnctlError, Failed
+from burnctl.suggestions import near
 from burnd import __version__, protocol
 from burnd.contract import Param, Params
 from burnd.contract import reports as report
@@ -285,10 +286,7 @@ class _Server(MCPServer[Any]):
     async def call_tool(self, name: str, arguments: dict[str, Any], context: Any = None) -> Any:
         names = [offer.name for offer in OFFERS]
         if name not in names:
-            from difflib import get_close_matches
-
-            close = get_close_matches(name, names, 1)
-            hint = f"did you mean: {close[0]}" if close else f"there are: {', '.join(names)}"
+            hint = near(name, names, f"there are: {', '.join(names)}")
             raise ToolError(f"unknown tool {name[:_NAME_CHARACTERS]!r}; {hint}")
         return await super().call_tool(name, arguments, context)
 
@@ -304,22 +302,18 @@ class _CheckedTool(Tool):
         return await super().run(arguments, context, convert_result)
 
     def _explained(self, error: ValidationError) -> str:
-        from difflib import get_close_matches
-
         first = error.errors(include_url=False)[0]
         name, fields = str(first["loc"][0])[:_NAME_CHARACTERS], self.parameters["properties"]
         if first["type"] == "missing":
             return f"{name} is missing; it is: {fields[name]['description']}"
         if name not in fields:
-            close = get_close_matches(name, fields, 1)
-            hint = f"did you mean: {close[0]}" if close else f"it takes: {', '.join(fields)}"
+            hint = near(name, fields, f"it takes: {', '.join(fields)}")
             return f"unknown parameter {name!r}; {hint}"
         kinds = fields[name].get("anyOf") or [fields[name]]
         choices = [choice for kind in kinds for choice in kind.get("enum", ())]
         value = str(first["input"])[:_NAME_CHARACTERS]
         if choices:
-            close = get_close_matches(value, choices, 1)
-            hint = f"did you mean: {close[0]}" if close else f"{name} is one of: {', '.join(choices)}"
+            hint = near(value, choices, f"{name} is one of: {', '.join(choices)}")
             return f"{name} cannot be {value!r}; {hint}"
         wanted = " or ".join(_KINDS.get(kind.get("type"), "null") for kind in kinds if kind.get("type") != "null")
         return f"{name} must be {wanted}, not {value!r}"

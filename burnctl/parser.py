@@ -88,12 +88,11 @@ class Parser(argparse.ArgumentParser):
         """Overrides argparse, to add a suggestion."""
         if action.choices is None or value in action.choices:
             return
-        from difflib import get_close_matches
+        from burnctl.suggestions import near
 
         choices = _shown_choices(action)
         kind = str(action.metavar or "choice").lower() if not action.option_strings else action.option_strings[-1]
-        close = get_close_matches(str(value), choices, 1)
-        hint = f"did you mean: {close[0]}" if close else f"choose from {', '.join(choices)}"
+        hint = near(str(value), choices, f"choose from {', '.join(choices)}")
         what = f"no such {kind}: {value!r}" if not action.option_strings else f"{kind} cannot be {value!r}"
         raise UsageError(f"{self._path()}: {what}", hint)
 
@@ -101,15 +100,14 @@ class Parser(argparse.ArgumentParser):
         return self.prog.removeprefix("burnctl ")
 
     def _not_understood(self, word: str) -> UsageError:
-        from difflib import get_close_matches
+        from burnctl.suggestions import near
 
+        see = f"see: burnctl help {self._path()}"
         if not word.startswith("-"):
-            return UsageError(f"{self._path()}: did not expect {word!r}", f"see: burnctl help {self._path()}")
+            return UsageError(f"{self._path()}: did not expect {word!r}", see)
         name = word.split("=", maxsplit=1)[0]
         flags = [flag for action in self._actions for flag in action.option_strings]
-        close = get_close_matches(name, flags, 1, _ALIKE)
-        hint = f"did you mean: {close[0]}" if close else f"see: burnctl help {self._path()}"
-        return UsageError(f"{self._path()}: no such option: {name}", hint)
+        return UsageError(f"{self._path()}: no such option: {name}", near(name, flags, see, _ALIKE))
 
 
 _WIDEST = 100  # longer lines are hard to read

@@ -103,21 +103,16 @@ def from_lines(lines: Iterable[bytes]) -> list[dict[str, Any]]:
     for number, line in enumerate(lines, 1):
         if line.strip():
             try:
-                stamps.append(_from_object(_json(line)))
+                stamps.append(_from_object(json.loads(line)))
             except BadStamp as error:
                 raise BadStamp(f"line {number}: {error.message}", "nothing was recorded") from None
+            except (ValueError, RecursionError):
+                raise BadStamp(f"line {number}: is not JSON", "nothing was recorded") from None
     return stamps
 
 
 def from_objects(said: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return [_from_object(stamp) for stamp in said]
-
-
-def _json(line: bytes) -> Any:
-    try:
-        return json.loads(line)
-    except (ValueError, RecursionError):
-        raise BadStamp("is not JSON") from None
 
 
 def _from_object(said: Any) -> dict[str, Any]:

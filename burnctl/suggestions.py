@@ -70,16 +70,20 @@ _ANSWER_S = 2.0
 _LOOKED_AT = 200  # the newest: older ids are hardly typed by hand
 
 
+def near(typed: str, choices: Iterable[str], otherwise: str, alike: float = _ALIKE) -> str:
+    """`did you mean: NAME` with the most similar choice, else `otherwise`."""
+    close = get_close_matches(typed, list(choices), 1, alike)
+    return f"did you mean: {close[0]}" if close else otherwise
+
+
 def command(typed: str, verbs: Iterable[str]) -> str:
     """The command that does it, a similar one, or the help."""
-    names = list(verbs)
     if hint := _OTHER_WORDS.get(typed.lower()):
         return hint
     if typed.lower() in BY_SOURCE:
         program = BY_SOURCE[typed.lower()].program
         return f"its cost: burnctl harnesses; run it tagged: burnctl run -- {program}"
-    near = get_close_matches(typed.lower(), names, 1, _COMMAND_ALIKE)
-    return f"did you mean: burnctl {near[0]}" if near else "see: burnctl help"
+    return near(typed.lower(), verbs, "see: burnctl help", _COMMAND_ALIKE).replace("mean: ", "mean: burnctl ")
 
 
 def session(typed: str) -> str | None:
@@ -98,9 +102,9 @@ def session(typed: str) -> str | None:
     except BurnctlError:
         return None
     fronts = {one["sessionId"][: len(typed)]: one for one in reversed(sessions)}  # the newest of similar ones
-    near = get_close_matches(typed, list(fronts), 1, _ALIKE)
-    if not near:
+    close = get_close_matches(typed, list(fronts), 1, _ALIKE)
+    if not close:
         return None
-    session_row = fronts[near[0]]
+    session_row = fronts[close[0]]
     about = [cut(clean(session_row["title"] or ""), 40), ago(session_row["updatedAt"], time.time() * 1000)]
     return f"{enough_of_id(session_row)} ({', '.join(filter(None, about))})"

@@ -266,16 +266,10 @@ def _options(arguments: Sequence[str]) -> Iterator[tuple[str, str | None]]:
                 yield "", word
             is_first_word = False
         elif word.startswith("--"):
-            yield _long(word, rest)
+            name, equals, value = word.partition("=")
+            yield name, value if equals else _value_of(name, rest)
         else:
             yield from _short(word[1:], rest)
-
-
-def _long(word: str, rest: list[str]) -> tuple[str, str | None]:
-    name, equals, value = word.partition("=")
-    if equals:
-        return name, value
-    return name, _value_of(name, rest)
 
 
 def _short(letters: str, rest: list[str]) -> Iterator[tuple[str, str | None]]:

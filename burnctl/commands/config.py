@@ -104,10 +104,9 @@ def _get(options: argparse.Namespace) -> int:
     answer = ask_burnd("show")
     settings = [one for one in answer["settings"] if f".{one['key']}".endswith(f".{options.key}")]
     if len(settings) != 1:
-        from difflib import get_close_matches
+        from burnctl.suggestions import near
 
-        close = get_close_matches(options.key, [one["key"] for one in answer["settings"]], 1)
-        hint = f"did you mean: {close[0]}" if close else "burnctl config show lists them"
+        hint = near(options.key, [one["key"] for one in answer["settings"]], "burnctl config show lists them")
         raise BurnctlError(f"there is no setting {options.key!r}", hint)
     if options.json:
         return as_json({"version": answer["version"], **settings[0]})

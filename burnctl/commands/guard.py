@@ -80,8 +80,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    if options.action in ("install", "uninstall"):
-        return _install(options) if options.action == "install" else _uninstall(options)
+    if options.action == "install":
+        return _install(options)
+    if options.action == "uninstall":
+        for product in _chosen(options):
+            path = hook_file(product, os.environ, _user_home())
+            was_there = remove_hook(product, path)
+            print(
+                f"removed the hook of {product.title} from {path}"
+                if was_there
+                else f"{product.title} has no hook of burnd in {path}"
+            )
+        return 0
     client = reach(options)
     if options.action == "status":
         filters = flags.given(options, GuardStatusParams)
@@ -115,16 +125,6 @@ def _install(options: argparse.Namespace) -> int:
         print("burnd is not running: until it runs, every call is allowed (burnctl up)")
     except BurnctlError as error:
         print(f"the limits are unknown: {error}")
-    return 0
-
-
-def _uninstall(options: argparse.Namespace) -> int:
-    for product in _chosen(options):
-        path = hook_file(product, os.environ, _user_home())
-        if remove_hook(product, path):
-            print(f"removed the hook of {product.title} from {path}")
-        else:
-            print(f"{product.title} has no hook of burnd in {path}")
     return 0
 
 

@@ -14,8 +14,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
 
-    from burnctl.service.launchd import Launchd
-    from burnctl.service.systemd import Systemd
 
 HELP = "starts burnd at login and keeps it running, with systemd on Linux and launchd on macOS"
 EXAMPLES = (
@@ -69,7 +67,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    manager = _manager(options)
+    from burnctl.service.managers import of_this_system
+
+    parts = {"hardened": "hardened", "socketed": "socket", "priced": "update_prices"}
+    manager = of_this_system(options.manager, **{part: getattr(options, flag, False) for part, flag in parts.items()})
     if options.action == "install":
         from burnctl.service.settings import PUSH_VARIABLES, Settings, command_of, variables_in
         from burnd.paths import home_folder, socket_file
@@ -83,9 +84,15 @@ def run(options: argparse.Namespace) -> int:
         variables = variables_in(os.environ, os.getcwd())
         own = {name: value for name in PUSH_VARIABLES if push and (value := os.environ.get(name))}
         settings = Settings(variables, command_of(sys.executable), home, os.path.abspath(socket), push, own)
-        return _print(manager.files(settings)) if options.print else _tell(manager.install(settings))
+        if options.print:
+            lines = [f"# {path}\n{text}" for path, text in manager.files(settings).items()]
+        else:
+            lines = manager.install(settings)
+        print("\n".join(lines))
+        return 0
     if options.action == "uninstall":
-        return _tell(manager.uninstall())
+        print("\n".join(manager.uninstall()))
+        return 0
     if options.action == "logs":
         return manager.logs(options.lines, follow=options.follow)
     if options.json:
@@ -93,22 +100,6 @@ def run(options: argparse.Namespace) -> int:
 
         return as_json({"version": protocol.VERSION, **manager.state()})
     return manager.status()
-
-
-def _manager(options: argparse.Namespace) -> Systemd | Launchd:
-    name = options.manager or ("launchd" if sys.platform == "darwin" else "systemd")
-    params = {
-        "hardened": getattr(options, "hardened", False),
-        "socketed": getattr(options, "socket", False),
-        "priced": getattr(options, "update_prices", False),
-    }
-    if name == "launchd":
-        from burnctl.service.launchd import Launchd
-
-        return Launchd(os.environ, **params)
-    from burnctl.service.systemd import Systemd
-
-    return Systemd(os.environ, **params)
 
 
 def _push(options: argparse.Namespace) -> list[str]:
@@ -129,15 +120,3 @@ def _push(options: argparse.Namespace) -> list[str]:
         if name is not None:
             words += [flag, name]
     return [*words, "--content"] if options.content else words
-
-
-def _print(files: dict[str, str]) -> int:
-    for path, text in files.items():
-        print(f"# {path}\n{text}")
-    return 0
-
-
-def _tell(lines: list[str]) -> int:
-    for line in lines:
-        print(line)
-    return 0

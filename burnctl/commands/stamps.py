@@ -127,22 +127,20 @@ def _show(stamps: list[dict[str, Any]], options: argparse.Namespace) -> int:
 
 
 def _row(stamp: dict[str, Any]) -> tuple[str, ...]:
-    selector = stamp["selector"]
-    about = selector["messageId"] if "messageId" in selector else selector["sessionId"]
-    span = selector.get("range")
-    return _minute(stamp["ts"]), about, _within(span) if span else "", _tags(stamp)
+    selector, span = stamp["selector"], stamp["selector"].get("range") or {}
+    ends = [(word, span[name]) for word, name, no_end in _ENDS if name in span and not span[name].startswith(no_end)]
+    tags = [f"{key}={value}" for key, value in stamp["enrichment"].items()]
+    tags += [f"{key} (removed)" for key in stamp.get("removes", ())]
+    return (
+        _minute(stamp["ts"]),
+        selector["messageId"] if "messageId" in selector else selector["sessionId"],
+        " ".join(f"{word} {_minute(ts)}" for word, ts in ends),
+        " ".join(tags),
+    )
 
 
-def _within(span: dict[str, str]) -> str:
-    begins = "" if span["fromTs"].startswith("0001") else f"from {_minute(span['fromTs'])}"
-    ends = "" if span["toTs"].startswith("9999") else f"to {_minute(span['toTs'])}"
-    return f"{begins} {ends}".strip()
+_ENDS = (("from", "fromTs", "0001"), ("to", "toTs", "9999"))
 
 
 def _minute(ts: str) -> str:
     return ts[:16].replace("T", " ")
-
-
-def _tags(stamp: dict[str, Any]) -> str:
-    tags = [f"{key}={value}" for key, value in stamp["enrichment"].items()]
-    return " ".join([*tags, *(f"{key} (removed)" for key in stamp.get("removes", ()))])

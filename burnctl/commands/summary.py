@@ -401,9 +401,10 @@ def _period(filters: dict[str, Any], first: day_type, last: day_type) -> tuple[d
 
 
 def flat_rows(answer: dict[str, Any]) -> list[dict[str, Any]]:
-    rows = answer["rows"]
-    return [
-        {
+    has_tree = any("subtree" in row for row in answer["rows"])
+    rows = []
+    for row in answer["rows"]:
+        flat = {
             "key": row["key"],
             **row.get("keys", {}),
             **{name: row[name] for name in ("turns", "openTurns", "partialTurns", "unpricedTurns", "emptyTurns")},
@@ -411,20 +412,17 @@ def flat_rows(answer: dict[str, Any]) -> list[dict[str, Any]]:
             "costUsd": row["costUsd"],
             "cacheHitRate": row["cacheHitRate"],
             "share": row["share"],
-            **(_flat_quality(row["quality"]) if "quality" in answer else {}),
-            **({name: row.get(name) for name in _OF_SESSIONS} if answer["by"] == "session" else {}),
-            **(_flat_tree(row) if any("subtree" in one for one in rows) else {}),
         }
-        for row in rows
-    ]
-
-
-def _flat_tree(row: dict[str, Any]) -> dict[str, Any]:
-    below = row.get("subtree") or {}
-    place = {name: row.get(name) for name in ("parent", "depth")}
-    return {**place, "subtreeTurns": below.get("turns"), "subtreeCostUsd": below.get("costUsd")}
-
-
-def _flat_quality(quality: dict[str, Any]) -> dict[str, Any]:
-    low, high = quality["oneShotInterval"] or (None, None)
-    return {**{name: quality[name] for name in _RATES}, "oneShotLow": low, "oneShotHigh": high, **quality["sessions"]}
+        if "quality" in answer:
+            quality = row["quality"]
+            low, high = quality["oneShotInterval"] or (None, None)
+            flat |= {name: quality[name] for name in _RATES}
+            flat |= {"oneShotLow": low, "oneShotHigh": high, **quality["sessions"]}
+        if answer["by"] == "session":
+            flat |= {name: row.get(name) for name in _OF_SESSIONS}
+        if has_tree:
+            below = row.get("subtree") or {}
+            flat |= {name: row.get(name) for name in ("parent", "depth")}
+            flat |= {"subtreeTurns": below.get("turns"), "subtreeCostUsd": below.get("costUsd")}
+        rows.append(flat)
+    return rows

@@ -150,18 +150,17 @@ def beside(blocks: Sequence[TextBlock], screen: Screen) -> str:
             used = -_BLOCK_GAP
         rows[-1].append(block)
         used += _BLOCK_GAP + block.width
-    return "\n\n".join(_block_row(row) for row in rows)
-
-
-def _block_row(blocks: Sequence[TextBlock]) -> str:
-    lines = []
-    for n in range(max(len(block.lines) for block in blocks)):
-        line, gap = "", 0
-        for block in blocks:
-            if n < len(block.lines) and block.lines[n]:
-                line += " " * gap + block.lines[n]
-                gap = block.width - block.widths[n] + _BLOCK_GAP
-            else:
-                gap += block.width + _BLOCK_GAP
-        lines.append(line)
-    return "\n".join(lines)
+    parts = []
+    for row in rows:
+        lines = []
+        for n in range(max(len(block.lines) for block in row)):
+            line, gap = "", 0
+            for block in row:
+                if n < len(block.lines) and block.lines[n]:
+                    line += " " * gap + block.lines[n]
+                    gap = block.width - block.widths[n] + _BLOCK_GAP
+                else:
+                    gap += block.width + _BLOCK_GAP
+            lines.append(line)
+        parts.append("\n".join(lines))
+    return "\n\n".join(parts)

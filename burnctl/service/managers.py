@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
+import sys
 
 from burnctl.errors import BurnctlError
 
@@ -12,7 +13,20 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from burnctl.service.launchd import Launchd
     from burnctl.service.settings import Settings
+    from burnctl.service.systemd import Systemd
+
+
+def of_this_system(name: str | None = None, **parts: bool) -> Systemd | Launchd:
+    """The service manager of this name, else of this system; `parts` are what it installs in addition."""
+    if (name or ("launchd" if sys.platform == "darwin" else "systemd")) == "launchd":
+        from burnctl.service.launchd import Launchd
+
+        return Launchd(os.environ, **parts)
+    from burnctl.service.systemd import Systemd
+
+    return Systemd(os.environ, **parts)
 
 
 class NoManager(BurnctlError):
