@@ -161,21 +161,20 @@ def parse_call(block: ContentBlock) -> ApiCall:
     name, raw = tool_name(block), block.input
     value, readable_input = unpack(raw) if raw else Unpacked(None, raw)
     arguments: dict[str, Any] = value if isinstance(value, dict) else {}
-    target = target_of(name, arguments)
-    call = ToolCall(
-        id=block.id or "",
-        name=name,
-        target=target,
-        args_hash=args_hash(raw, value) if raw else None,
-        edit_hash=edit_hash(target, arguments) if _KINDS.get(name) == "edit" else None,
-    )
-    prompt = arguments.get("prompt") if name in DELEGATES else None
+    kind, target = _KINDS.get(name), target_of(name, arguments)
+    prompt = arguments.get("prompt") if kind == "delegate" else None
     return ApiCall(
-        call,
-        file=target if _KINDS.get(name) in ("edit", "read") else None,
-        prompt=prompt if isinstance(prompt, str) else None,
-        input=readable_input,
-        command=arguments.get("command") if _KINDS.get(name) == "shell" else None,
+        ToolCall(
+            id=block.id or "",
+            name=name,
+            target=target,
+            args_hash=args_hash(raw, value) if raw else None,
+            edit_hash=edit_hash(target, arguments) if kind == "edit" else None,
+        ),
+        target if kind in ("edit", "read") else None,
+        prompt if isinstance(prompt, str) else None,
+        readable_input,
+        arguments.get("command") if kind == "shell" else None,
     )
 
 
@@ -205,8 +204,7 @@ def result_of(call_id: str | None, raw: msgspec.Raw) -> Result:
     content = result_content(raw)
     if isinstance(content, str):
         data = content.encode()
-        block = Block(kind="result", bytes=len(data), call_id=call_id)
-        return Result((block,), short_hash(data), content[:_HEAD])
+        return Result((Block(kind="result", bytes=len(data), call_id=call_id),), short_hash(data), content[:_HEAD])
     digest = hashlib.sha256()
     text_bytes, images = 0, []
     for block_ in content:
@@ -281,19 +279,20 @@ class Bill(NamedTuple):
 def bill_of(usage: UsageObject | None) -> Bill:
     if usage is None:
         return Bill()
-    iterations = enumerate(usage.iterations) if usage.iterations else ()
-    server_tools = None
+    server_tools, speed, tier = None, usage.speed, usage.service_tier
     if (tools := usage.server_tool_use) is not None:
         search, fetch = token_count(tools.web_search_requests), token_count(tools.web_fetch_requests)
         server_tools = ServerTools(search=search, fetch=fetch) if search or fetch else None
+    calls: tuple[BilledCall, ...] = ()
+    if usage.iterations:
+        apart = [(n, one) for n, one in enumerate(usage.iterations) if one.type in _BILLED_APART]
+        calls = tuple([BilledCall(n, one.model, usage_of(one)) for n, one in apart])
     return Bill(
         usage_of(usage),
-        speed=usage.speed if usage.speed != "standard" else None,
-        server_tools=server_tools,
-        billed_calls=tuple(
-            [BilledCall(n, one.model, usage_of(one)) for n, one in iterations if one.type in _BILLED_APART]
-        ),
-        service_tier=usage.service_tier if usage.service_tier in _SERVICE_TIERS else None,
+        speed if speed != "standard" else None,
+        server_tools,
+        calls,
+        service_tier=tier if tier in _SERVICE_TIERS else None,
         inference_geo=usage.inference_geo if usage.inference_geo == _US_ONLY else None,
     )
 
@@ -303,14 +302,17 @@ def usage_of(counts: TokenCounts) -> Usage:
 
     The stated total of cache writes is right; the part without a lifetime counts as the cheaper one.
     """
-    details, split = counts.output_tokens_details or OutputDetails(), counts.cache_creation or CacheCreation()
-    output, total = token_count(counts.output_tokens), counts.cache_creation_input_tokens
-    thinking = min(token_count(details.thinking_tokens), output)
-    five_minutes = token_count(split.ephemeral_5m_input_tokens)
-    one_hour = token_count(split.ephemeral_1h_input_tokens)
+    details, split, total = counts.output_tokens_details, counts.cache_creation, counts.cache_creation_input_tokens
+    output = token_count(counts.output_tokens)
+    thinking = min(token_count(details.thinking_tokens), output) if details is not None else 0
+    five_minutes, one_hour = 0, 0
+    if split is not None:
+        five_minutes = token_count(split.ephemeral_5m_input_tokens)
+        one_hour = token_count(split.ephemeral_1h_input_tokens)
     if total is not None:
-        one_hour = min(one_hour, token_count(total))
-        five_minutes = token_count(total) - one_hour
+        written = token_count(total)
+        one_hour = min(one_hour, written)
+        five_minutes = written - one_hour
     return Usage(
         input=token_count(counts.input_tokens),
         output=output - thinking,

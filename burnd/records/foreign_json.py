@@ -83,6 +83,11 @@ class SafeDecoder(Generic[T]):
 
     def decode(self, line: bytes, offset: int = -1) -> T | Repaired[T] | Rejected:
         """A BOM is accepted only at offset 0."""
+        if len(line) <= MOST_VALUES and line.isascii():  # as most lines are
+            try:
+                return self._typed.decode(line)
+            except _FAILURES:
+                pass
         if (excess := surplus(line)) is None:
             return self._decoded(line, offset)
         repairs: tuple[Repair, ...] = ()

@@ -109,75 +109,107 @@ def attached_text(attachment: Attachment) -> str:
     return raw.decode("utf-8", "replace")
 
 
-_Part = tuple[Role, Kind, dict[str, Any]]  # of a line: the role, kind and other fields of its record
+def record(
+    memory: Memory,
+    spot: Spot,
+    message_id: str,
+    b: int,
+    role: Role,
+    kind: Kind,
+    text: str | None = None,
+    *,
+    n: int = 0,
+    use: ToolUse | None = None,
+    result: ToolResult | None = None,
+    file: File | None = None,
+) -> None:
+    """Adds block `b` of a line; the first one has what restoring the line needs beside its text.
 
-
-def record_parts(memory: Memory, spot: Spot, message_id: str, parts: Iterable[_Part], n: int = 0) -> None:
-    """Adds the content records of one line, one for each part."""
-    if memory.is_copied(spot):
-        memory.out.copied.append(message_id)
-    session_id, rail_id, ts = memory.session_id, spot.rail.id, spot.ts
-    memory.out.content += [
+    Text of lines copied from another session, which may be private, is not stored with a record of this one.
+    """
+    line, context, name, parent, lines = spot.line, memory.state.context, None, None, None
+    if b == 0 and line.uuid is not None:
+        name = line.uuid if line.uuid != message_id else None
+        above = line.parent_uuid if isinstance(line.parent_uuid, str) else None
+        parent = (above or "") if above != spot.above else None
+        if context:
+            if not spot.is_copied:
+                context[:] = [ContextLine(one.uuid, one.parent_uuid) if one.copied else one for one in context]
+            lines = msgspec.json.encode(context).decode()
+            context.clear()
+    memory.out.content.append(
         Content(
-            session_id=session_id,
-            rail_id=rail_id,
+            session_id=memory.state.session_id or memory.session_id,
+            rail_id=spot.rail.id,
             message_id=message_id,
             n=n,
             b=b,
-            ts=ts,
+            ts=spot.ts,
             role=role,
             kind=kind,
-            **fields,
+            text=text,
+            tool_use=use,
+            tool_result=result,
+            file=file,
+            line=name,
+            parent=parent,
+            context=lines,
         )
-        for b, (role, kind, fields) in enumerate(parts)
-    ]
+    )
 
 
-def output_parts(blocks: Iterable[ContentBlock]) -> Iterator[_Part]:
-    for block in blocks:
-        if block.type in CALLS:
-            use = ToolUse(id=block.id or "", name=tool_name(block), input=block.input or _NULL)
-            yield "assistant", "tool_use", {"tool_use": use}
-        elif block.thinking:
-            yield "assistant", "thinking", {"text": block.thinking}
-        elif block.text:
-            yield "assistant", "text", {"text": block.text}
-        elif block.tool_use_id is not None:
-            yield from _result_parts(block)
+def record_output(memory: Memory, spot: Spot, message_id: str, n: int, b: int, block: ContentBlock) -> int:
+    """Records a block of line `n` of a response; returns the number of the next one."""
+    if block.type in CALLS:
+        use = ToolUse(id=block.id or "", name=tool_name(block), input=block.input or _NULL)
+        record(memory, spot, message_id, b, "assistant", "tool_use", n=n, use=use)
+    elif text := block.thinking or block.text:
+        record(memory, spot, message_id, b, "assistant", "thinking" if block.thinking else "text", text, n=n)
+    elif block.tool_use_id is not None:
+        return record_result(memory, spot, message_id, n, b, block)
+    else:
+        return b
+    return b + 1
 
 
-def _input_parts(blocks: Iterable[ContentBlock], role: Role, kind: Kind) -> Iterator[_Part]:
-    for block in blocks:
-        if block.type == "tool_result":
-            yield from _result_parts(block)
-        elif block.text:
-            yield role, kind, {"text": block.text}
-        else:
-            yield from _file_parts(role, embedded_files(block))
-
-
-def _result_parts(block: ContentBlock) -> Iterator[_Part]:
+def record_result(memory: Memory, spot: Spot, message_id: str, n: int, b: int, block: ContentBlock) -> int:
+    """Records a result and the files in it; returns the number of the next block."""
     content, files = _without_files(block.content) if block.content else (_NULL, ())
     result = ToolResult(tool_use_id=block.tool_use_id or "", content=content, is_error=block.is_error)
-    yield "tool_result", "tool_result", {"tool_result": result}
-    for file in files:
-        yield "tool_result", "file", {"file": file}
-
-
-def _file_parts(role: Role, files: Iterable[EmbeddedFile]) -> Iterator[_Part]:
-    for embedded in files:
-        if (file := embedded.file) is not None:
-            yield role, "file", {"text": embedded.text or None, "file": file}
+    record(memory, spot, message_id, b, "tool_result", "tool_result", n=n, result=result)
+    for number, file in enumerate(files, b + 1):
+        record(memory, spot, message_id, number, "tool_result", "file", n=n, file=file)
+    return b + 1 + len(files)
 
 
 def record_user(
     memory: Memory, spot: Spot, content: str | list[ContentBlock] | None, role: Role, kind: Kind = "text"
 ) -> None:
     """Records a user line: texts in the given role and kind, results and files as such."""
-    if isinstance(content, str) and content:
-        record_parts(memory, spot, spot.name, [(role, kind, {"text": content})])
-    elif content:
-        record_parts(memory, spot, spot.name, _input_parts(content, role, kind))
+    if not content:
+        return
+    if spot.is_copied:
+        memory.out.copied.append(spot.name)
+    if isinstance(content, str):
+        record(memory, spot, spot.name, 0, role, kind, content)
+        return
+    b = 0
+    for block in content:
+        if block.type == "tool_result":
+            b = record_result(memory, spot, spot.name, 0, b, block)
+        elif block.text:
+            record(memory, spot, spot.name, b, role, kind, block.text)
+            b += 1
+        else:
+            b = _record_files(memory, spot, role, embedded_files(block), b)
+
+
+def _record_files(memory: Memory, spot: Spot, role: Role, files: Iterable[EmbeddedFile], b: int = 0) -> int:
+    for embedded in files:
+        if (file := embedded.file) is not None:
+            record(memory, spot, spot.name, b, role, "file", embedded.text or None, file=file)
+            b += 1
+    return b
 
 
 def record_attachment(memory: Memory, spot: Spot, attachment: Attachment, *, is_prompt: bool) -> None:
@@ -187,57 +219,50 @@ def record_attachment(memory: Memory, spot: Spot, attachment: Attachment, *, is_
     """
     if attachment.type == "queued_command":
         record_user(memory, spot, attachment.prompt, "user" if is_prompt else "system")
-    elif attachment.type == "prompt_snapshot":
+        return
+    texts: list[str] = []
+    if attachment.type == "prompt_snapshot":
         prompt = attachment.system_prompt
         text = prompt if isinstance(prompt, str) else "\n\n".join(prompt or ())
-        tools = bytes(attachment.tools).decode("utf-8", "replace")
-        texts: list[_Part] = [
-            ("system", "text", {"text": one}) for one in (text or attached_text(attachment), tools) if one
-        ]
-        record_parts(memory, spot, spot.name, texts)
+        texts = [text or attached_text(attachment), bytes(attachment.tools).decode("utf-8", "replace")]
     elif attachment.type in HOOKS and (text := shown_text(spot.line, attachment)):
-        record_parts(memory, spot, spot.name, [("system", "text", {"text": text})])
-    elif attachment.type == "file":
+        texts = [text]
+    if attachment.type != "file" and not texts:
+        return
+    if spot.is_copied:
+        memory.out.copied.append(spot.name)
+    for b, text in enumerate(filter(None, texts)):
+        record(memory, spot, spot.name, b, "system", "text", text)
+    if attachment.type == "file":
         text_file = EmbeddedFile("file", PLAIN_TEXT, attachment.filename, text=attached_text(attachment))
-        record_parts(memory, spot, spot.name, _file_parts("user", [attached_file(attachment) or text_file]))
+        _record_files(memory, spot, "user", [attached_file(attachment) or text_file])
 
 
-def keep_line(memory: Memory, spot: Spot, data: bytes, offset: int, first: int, above: str | None) -> None:
-    """Adds to a line's first record, number `first`, what restoring the line needs beside its text.
+def is_shown(line: ClaudeLine) -> bool:
+    """Whether the client would send the line to the model although no record may have its text."""
+    if line.type == "system":
+        return line.subtype in _SHOWN_SYSTEM
+    return line.type == "attachment" or (line.message is not None and line.message.model == claude_lines.SYNTHETIC)
 
-    A line without records goes into the context of the next record, whole if the client would send it to the model,
-    as does an attachment, else as a link between its neighbours. `whole_contexts` reads the text. Lines copied from
-    another session, which may be private, are not stored with a record of this one.
+
+def add_context(memory: Memory, spot: Spot, data: bytes, *, is_whole: bool) -> None:
+    """Adds a line to the context of the next record: whole, as `whole_contexts` reads it, or as a link between its
+    neighbours.
     """
-    line, records, context = spot.line, memory.out.content, memory.state.context
+    line, context = spot.line, memory.state.context
     if line.uuid is None:
         return
     parent = line.parent_uuid if isinstance(line.parent_uuid, str) else None
-    is_whole = (
-        line.type == "attachment"
-        or (line.type == "system" and line.subtype in _SHOWN_SYSTEM)
-        or (line.message is not None and line.message.model == claude_lines.SYNTHETIC)
-    )
     if is_whole and len(data) <= _LONGEST_LINE and b'"prompt_snapshot"' not in data[:_HEAD]:
-        context.append(ContextLine(line.uuid, parent, (offset, len(data)), memory.is_copied(spot)))
-    elif is_whole or len(records) == first:
+        context.append(ContextLine(line.uuid, parent, (spot.offset, len(data)), spot.is_copied))
+    else:
         context.append(ContextLine(line.uuid, parent))
-    if len(records) == first:
-        while len(context) > _MOST_LINES or sum(one.at[1] for one in context if one.at) > _MOST_WAITING:
-            del context[0]
-        return
-    record = records[first]
-    name = line.uuid if line.uuid != record.message_id else None
-    if context and not memory.is_copied(spot):
-        context[:] = [ContextLine(one.uuid, one.parent_uuid) if one.copied else one for one in context]
-    if context or name is not None or parent != above:
-        records[first] = msgspec.structs.replace(
-            record,
-            line=name,
-            parent=(parent or "") if parent != above else None,
-            context=msgspec.json.encode(context).decode() if context else None,
-        )
-        context.clear()
+
+
+def limit_context(memory: Memory) -> None:
+    context = memory.state.context
+    while len(context) > _MOST_LINES or sum(one.at[1] for one in context if one.at) > _MOST_WAITING:
+        del context[0]
 
 
 def whole_contexts(content: Iterable[Content], line_at: Callable[[int, int], bytes]) -> Iterator[Content]:

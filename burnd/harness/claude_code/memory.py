@@ -9,7 +9,7 @@ from typing import Final, Literal, TypeVar
 
 import msgspec
 
-from burnd.harness.anthropic import Bill, UsageObject, bill_of
+from burnd.harness.anthropic import Bill, UsageObject
 from burnd.harness.claude_code.lines import ClaudeLine, LineHead, LogPath
 from burnd.harness.claude_code.state import (
     MAX_CANDIDATES,
@@ -44,7 +44,9 @@ V = TypeVar("V")
 class Spot(msgspec.Struct, frozen=True, gc=False):
     """A line and its position: its rail, the link above it, its time.
 
-    `name` is the line's uuid, or made from its offset.
+    `name` is the line's uuid, or made from its offset; `above` is the newest line of the rail before it. `is_copied`:
+    it was copied from another session (see `Memory.repeats`), by more than a second, since some lines are always
+    slightly older than the first of their file.
     """
 
     line: ClaudeLine
@@ -53,6 +55,8 @@ class Spot(msgspec.Struct, frozen=True, gc=False):
     ts: str
     offset: int
     name: str
+    above: str | None = None
+    is_copied: bool = False
 
 
 class Memory:
@@ -71,7 +75,8 @@ class Memory:
         self.out = ClaudeReading()
         self._rows = LineRows()
         self._touched: dict[str, Candidate] = {}
-        self._bill: tuple[UsageObject | None, Bill] = (None, bill_of(None))
+        self._newest: Candidate | None = None  # the last one that was touched
+        self.bill: tuple[UsageObject | None, Bill] = (None, Bill())  # the last one: most lines of a message repeat it
 
     @property
     def session_id(self) -> str:
@@ -97,28 +102,32 @@ class Memory:
 
     # Lines.
 
-    def locate(self, line: ClaudeLine, ts: str, offset: int) -> Spot:
-        above = None if line.parent_uuid is msgspec.UNSET else line.parent_uuid
-        parent = self.link(above)
-        rail_id = self.path.rail_id
-        if rail_id is None:
+    def locate(self, line: ClaudeLine, offset: int) -> Spot:
+        state, path = self.state, self.path
+        ts, birth, links = self.time_of(line.timestamp), state.birth, self._rows.links
+        uuid = line.parent_uuid
+        parent = None if uuid is msgspec.UNSET or uuid is None else links.get(uuid) or self.link(uuid)
+        rail_id = path.rail_id or MAIN
+        if line.is_sidechain and path.rail_id is None:
             rail_id = line.uuid or MAIN
-            if not line.is_sidechain:
-                rail_id = MAIN
-            elif parent is not None and parent.rail != MAIN:
+            if parent is not None and parent.rail != MAIN:
                 rail_id = parent.rail
-            elif parent is None and line.parent_uuid is not None:
-                rail_id = next((rail for rail in reversed(self.state.rails) if rail != MAIN), rail_id)
-        rail = self._rail(rail_id)
-        if line.parent_uuid is msgspec.UNSET or (parent is not None and parent.rail != rail.id):
+            elif parent is None and uuid is not None:
+                rail_id = next((rail for rail in reversed(state.rails) if rail != MAIN), rail_id)
+        rail = state.rails.get(rail_id)
+        if rail is None or len(state.rails) > 1:
+            rail = self._rail(rail_id)
+        if uuid is msgspec.UNSET or (parent is not None and parent.rail != rail_id):
             parent = self.link(rail.last)
-        elif parent is None and above is not None:
+        elif parent is None and uuid is not None:
             last = self.link(rail.last)
             turn, prompt = (last.turn, last.prompt) if last is not None else (None, None)
-            parent = self._rows.links[above] = Link(above, rail.id, offset, rail.last, turn, prompt)
+            parent = links[uuid] = Link(uuid, rail_id, offset, rail.last, turn, prompt)
         # Agents have files of their own, so the offset is unique within the session.
-        name = line.uuid or (f"@{offset}" if rail.id == MAIN else f"{rail.id}@{offset}")
-        return Spot(line, rail, parent, ts, offset, name)
+        name = line.uuid or (f"@{offset}" if rail_id == MAIN else f"{rail_id}@{offset}")
+        is_early = birth is not None and ts < birth and to_ms(ts) < to_ms(birth) - _INSTANT_MS
+        is_copied = is_early or line.forked_from is not None or self.is_strange(line)
+        return Spot(line, rail, parent, ts, offset, name, rail.last, is_copied)
 
     def link(self, uuid: str | None) -> Link | None:
         if uuid is None:
@@ -156,8 +165,10 @@ class Memory:
     def follow(self, spot: Spot, blocks: tuple[Block, ...] = ()) -> None:
         """Links a line that is neither message nor prompt: it continues the turn and prompt above it."""
         parent = spot.parent
-        turn, prompt = (parent.turn, parent.prompt) if parent is not None else (None, None)
-        self.add_link(spot, turn=turn, prompt=prompt, blocks=blocks)
+        if parent is None:
+            self.add_link(spot, turn=None, prompt=None, blocks=blocks)
+        else:
+            self.add_link(spot, turn=parent.turn, prompt=parent.prompt, blocks=blocks)
 
     def time_of(self, text: str | None) -> str:
         """A line's time in canonical form, or the last readable one."""
@@ -174,16 +185,10 @@ class Memory:
         birth, line = self.state.birth, spot.line
         return line.forked_from is not None or self.is_strange(line) or (birth is not None and spot.ts < birth)
 
-    def is_copied(self, spot: Spot) -> bool:
-        """Like `repeats`, but some lines are always slightly older than the first of their file."""
-        birth = self.state.birth
-        if spot.line.forked_from is not None or self.is_strange(spot.line):
-            return True
-        return birth is not None and spot.ts < birth and to_ms(spot.ts) < to_ms(birth) - _INSTANT_MS
-
     def is_strange(self, line: LineHead) -> bool:
         """Whether a line names another session than its file, as in a desktop app's fork."""
-        return bool(line.session_id) and self.path.session_id not in (None, line.session_id)
+        own = self.path.session_id
+        return line.session_id != own and own is not None and bool(line.session_id)
 
     # Context of the next message.
 
@@ -265,11 +270,14 @@ class Memory:
         return self.past().candidates.get(message_id)
 
     def touch(self, candidate: Candidate) -> None:
+        if candidate is self._newest:  # as at most lines
+            return
+        self._newest = candidate
         state, message_id = self.state, candidate.message_id
         if not candidate.restored:
             self._touched[message_id] = candidate
         if next(reversed(state.candidates), None) == message_id:
-            return  # as at most lines
+            return
         state.unsettled.pop(message_id, None)
         oldest = keep(state.candidates, message_id, candidate, MAX_CANDIDATES)
         if oldest is not None and not oldest.settled:
@@ -278,14 +286,14 @@ class Memory:
     def without_output(self, read: Callable[[], str | None]) -> str | None:
         """Reads a restored line: it is remembered like any other, but all of it is recorded already."""
         out, before = self.out, self._touched
-        self.out, self._touched = ClaudeReading(counts=out.counts), {}
+        self.out, self._touched, self._newest = ClaudeReading(counts=out.counts), {}, None
         try:
             return read()
         finally:
             for name, candidate in self._touched.items():
                 candidate.settled = candidate.restored = True
                 self._rows.candidates[name] = candidate
-            self.out, self._touched = out, before
+            self.out, self._touched, self._newest = out, before, None
             self.state.context.clear()
 
     def settle(self, message_id: str | None) -> None:
@@ -293,12 +301,6 @@ class Memory:
         if candidate is not None and not candidate.settled:
             candidate.settled = True
             self.touch(candidate)
-
-    def bill(self, usage: UsageObject | None) -> Bill:
-        """The bill of a usage object, cached since most lines of a message repeat it."""
-        if usage != self._bill[0]:
-            self._bill = (usage, bill_of(usage))
-        return self._bill[1]
 
     def prompt(self, prompt_id: str | None) -> ClaudePrompt | None:
         if prompt_id is None:
@@ -366,6 +368,7 @@ class Memory:
         out.project = state.project if self.path.rail_id is None else None
         out.state = dump_state(state)
         self.out, self._rows, self._touched, self._past = ClaudeReading(), LineRows(), {}, None
+        self._newest = None
         self._has_past = self.history is not None and bool(state.rails)
         return out
 

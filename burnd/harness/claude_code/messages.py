@@ -15,11 +15,12 @@ from burnd.harness.anthropic import (
     CALLS,
     ContentBlock,
     UsageObject,
+    bill_of,
     parse_call,
     result_of,
     usage_of,
 )
-from burnd.harness.claude_code.content import output_parts, record_parts, record_user
+from burnd.harness.claude_code.content import record_output, record_user
 from burnd.harness.claude_code.lines import (
     SOURCE,
     SYNTHETIC,
@@ -43,7 +44,7 @@ from burnd.recording.candidate import (
     Candidate,
     LineKey,
 )
-from burnd.records import Block, Event, Quota, Subagent, Usage
+from burnd.records import Block, Event, Quota, Subagent, ToolCall, Usage
 from burnd.records.content import MAIN
 from burnd.records.times import to_iso
 from burnd.records.turn import FORKED, token_count
@@ -74,25 +75,27 @@ def read_assistant(memory: Memory, spot: Spot) -> None:
             _read_synthetic(memory, spot)
             record_user(memory, spot, message.content, "system")
         return
-    message_id = _message_id(memory, spot, message)
-    answer_attempt(memory, spot.line.request_ref, message.usage)
+    line, message_id = spot.line, message.id
+    if not message_id or (line.request_id is None and WORD.fullmatch(message_id)):
+        message_id = _substitute_id(memory, spot, message_id)
+    if line.request_ref is not None:
+        answer_attempt(memory, line.request_ref, message.usage)
     candidate = memory.candidate(message_id, spot.rail) or _begin(memory, spot, message_id)
     _update_usage(memory, candidate, spot, message)
-    add_facts(memory, candidate, message)
+    if message.diagnostics is not None or candidate.request_ref is not None:
+        add_facts(memory, candidate, message)
     if spot.name not in candidate.lines and len(candidate.lines) < MOST_BLOCKS:
         _add_line(memory, candidate, spot, message)
     memory.touch(candidate)
     memory.add_link(spot, turn=message_id, prompt=candidate.prompt_id, is_response=True)
 
 
-def _message_id(memory: Memory, spot: Spot, message: ClaudeMessage) -> str:
-    """The id of a response, or a substitute if it has none or only a word that others have too.
+def _substitute_id(memory: Memory, spot: Spot, word: str | None) -> str:
+    """The id of a response that has none, or only a word that others have too.
 
     The lines of one response follow one another or the same line. An offset is last: ids are indexed by their ends.
     """
-    line, above, word = spot.line, spot.parent, message.id
-    if word and (line.request_id is not None or not WORD.fullmatch(word)):
-        return word
+    line, above = spot.line, spot.parent
     offset_id = f"{memory.session_id}/{spot.rail.id}@{spot.ts}@{spot.offset}"
     if not word:
         return line.request_id or line.uuid or offset_id
@@ -194,26 +197,28 @@ def _begin(memory: Memory, spot: Spot, message_id: str) -> Candidate:
 
 def _update_usage(memory: Memory, candidate: Candidate, spot: Spot, message: ClaudeMessage) -> None:
     """Takes the line's usage if it is the best so far, and lowers the rank by the line's evidence."""
-    line, usage = spot.line, message.usage
+    line, usage, stop_reason = spot.line, message.usage, message.stop_reason
     if spot.ts < candidate.ts:
         candidate.ts = spot.ts
-    if not candidate.final:
+    if not candidate.final and (stop_reason is not None or message.stop_details):
         candidate.final = is_final(line, message)
-    if candidate.rank:
+    if line.request_ref is not None or candidate.rank & (SIDECHAIN | NO_REQUEST_ID):  # else nothing would change
         candidate.rank &= rank_of(memory, line) | FORKED
         candidate.request_ref = candidate.request_ref or line.request_ref
     key = LineKey(stated_output(usage), spot.ts, spot.name)
-    if message.stop_reason is not None and key > candidate.stopped:
-        if message.stop_reason == REFUSAL and candidate.stop_reason != REFUSAL:
+    if stop_reason is not None and key > candidate.stopped:
+        if stop_reason == REFUSAL and candidate.stop_reason != REFUSAL:
             add_event(memory, spot, REFUSAL, id=candidate.message_id, message_id=candidate.message_id)
-        candidate.stop_reason = message.stop_reason
+        candidate.stop_reason = stop_reason
         candidate.stopped = key
     if key <= candidate.best:
         return
     candidate.best = key
     candidate.model = message.model or ""
     candidate.request_id = line.request_id if key.output_tokens != NO_USAGE else None
-    bill = memory.bill(usage)
+    if usage != memory.bill[0]:
+        memory.bill = (usage, bill_of(usage))
+    bill = memory.bill[1]
     candidate.usage, candidate.speed, candidate.server_tools, candidate.billed_calls = bill[:4]
     candidate.service_tier, candidate.inference_geo = bill.service_tier, bill.inference_geo
 
@@ -251,28 +256,42 @@ def _add_line(memory: Memory, candidate: Candidate, spot: Spot, message: ClaudeM
     blocks: Sequence[ContentBlock]
     blocks = [ContentBlock(type="text", text=content)] if isinstance(content, str) else content or []
     prints = [_print(spot.line, block) for block in blocks]
-    earlier = frozenset(candidate.prints)
-    if not earlier.isdisjoint(prints):
-        blocks = [block for print_, block in zip(prints, blocks, strict=True) if print_ not in earlier]
-        prints = [print_ for print_ in prints if print_ not in earlier]
-        if not blocks:
-            return
+    if candidate.prints:
+        earlier = frozenset(candidate.prints)
+        if not earlier.isdisjoint(prints):
+            blocks = [block for print_, block in zip(prints, blocks, strict=True) if print_ not in earlier]
+            prints = [print_ for print_ in prints if print_ not in earlier]
+            if not blocks:
+                return
+    if spot.is_copied:
+        memory.out.copied.append(candidate.message_id)
     # No model writes so many blocks; without a limit, each further line would take longer.
     room = max(0, MOST_BLOCKS - len(candidate.made))
-    for block in blocks[:room]:
-        output = _made(block)
-        if output is not None:
-            candidate.made += (output,)
-        if block.type in CALLS:
-            _add_call(memory, candidate, block)
-        elif block.is_error:
-            calls = candidate.calls
-            candidate.calls = tuple(
-                [replace(one, is_error=True) if one.id == block.tool_use_id else one for one in calls]
-            )
+    n, b = len(candidate.lines), 0
+    for number, block in enumerate(blocks):
+        if number < room:
+            _add_block(memory, candidate, block)
+        b = record_output(memory, spot, candidate.message_id, n, b, block)
     candidate.prints += tuple(prints[:room])
-    record_parts(memory, spot, candidate.message_id, output_parts(blocks), len(candidate.lines))
     candidate.lines += (spot.name,)
+
+
+def _add_block(memory: Memory, candidate: Candidate, block: ContentBlock) -> None:
+    if block.type in CALLS:
+        candidate.made += (Block(kind="call", bytes=len(block.input), call_id=block.id),)
+        _add_call(memory, candidate, block)
+        return
+    if block.type in ("thinking", "redacted_thinking"):
+        text = block.thinking or block.signature or block.data or ""
+        candidate.made += (Block(kind="thinking", bytes=size(text)),)
+    elif block.text is not None:
+        candidate.made += (Block(kind="text", bytes=size(block.text)),)
+    elif block.tool_use_id is not None:
+        candidate.made += (Block(kind="result", bytes=len(block.content), call_id=block.tool_use_id),)
+    if block.is_error:
+        candidate.calls = tuple(
+            [replace(one, is_error=True) if one.id == block.tool_use_id else one for one in candidate.calls]
+        )
 
 
 def _print(line: ClaudeLine, block: ContentBlock) -> int:
@@ -282,18 +301,6 @@ def _print(line: ClaudeLine, block: ContentBlock) -> int:
     text = block.tool_use_id or block.text or f"{block.thinking or ''} {block.signature or block.data or ''}"
     place = f"{block.type} " if block.tool_use_id else f"{block.type} {line.api_block_index} "
     return crc32(block.input, crc32(text.encode(), crc32(place.encode())))
-
-
-def _made(block: ContentBlock) -> Block | None:
-    if block.type in CALLS:
-        return Block(kind="call", bytes=len(block.input), call_id=block.id)
-    if block.type in ("thinking", "redacted_thinking"):
-        return Block(kind="thinking", bytes=size(block.thinking or block.signature or block.data or ""))
-    if block.text is not None:
-        return Block(kind="text", bytes=size(block.text))
-    if block.tool_use_id is not None:
-        return Block(kind="result", bytes=len(block.content), call_id=block.tool_use_id)
-    return None
 
 
 def _add_call(memory: Memory, candidate: Candidate, block: ContentBlock) -> None:
@@ -320,24 +327,30 @@ def _add_call(memory: Memory, candidate: Candidate, block: ContentBlock) -> None
             memory.keep_prompt(replace(prompt, walk=walk))
 
 
-def add_result(memory: Memory, spot: Spot, block: ContentBlock) -> tuple[tuple[Block, ...], Candidate | None]:
-    call_id = block.tool_use_id or ""
+def add_result(
+    memory: Memory, spot: Spot, block: ContentBlock
+) -> tuple[tuple[Block, ...], Candidate | None, ToolCall | None]:
+    """Adds a result to its call; returns its blocks, the message with the call, and the call."""
+    call_id, state = block.tool_use_id or "", memory.state
     result = result_of(call_id, block.content)
-    memory.state.delegations.pop(call_id, None)
+    if state.delegations:
+        state.delegations.pop(call_id, None)
     candidate = _message_with(memory, spot, call_id)
     if candidate is None:
-        return result.blocks, None
-    calls = list(candidate.calls)
+        return result.blocks, None, None
+    calls, first = list(candidate.calls), None
     for n, call in enumerate(calls):
         if call.id == call_id:
             # It failed if it is marked so, or if the exit code is not zero.
             failed = bool(block.is_error) or (call.name == "Bash" and _FAILED_SHELL.match(result.head) is not None)
             refused = failed and result.is_refusal
             calls[n] = replace(call, result_hash=result.hash, is_error=failed, is_refused=refused)
+            first = first or calls[n]
     candidate.calls = tuple(calls)
-    read_pull_result(memory, candidate, call_id, block.content)
+    if call_id in state.pull_calls:
+        read_pull_result(memory, candidate, call_id, block.content)
     memory.touch(candidate)
-    return result.blocks, candidate
+    return result.blocks, candidate, first
 
 
 def _message_with(memory: Memory, spot: Spot, call_id: str) -> Candidate | None:

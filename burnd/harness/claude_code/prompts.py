@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from typing import Final
 
 from msgspec.structs import replace
@@ -89,7 +88,11 @@ def read_user(memory: Memory, spot: Spot) -> None:
     line = spot.line
     content = line.message.content if line.message is not None else None
     if isinstance(content, list) and len(content) == 1 and content[0].type == "tool_result":
-        _read_result(memory, spot, content)
+        blocks, answers = _add_results(memory, spot, content)
+        if not _is_repeated(memory, spot, blocks, None):
+            memory.add_entry(spot, blocks, answers)
+            memory.follow(spot, blocks)
+            record_user(memory, spot, content, "system")
         return
     text = text_of(content)
     results = [block for block in content if block.type == "tool_result"] if isinstance(content, list) else []
@@ -109,15 +112,6 @@ def read_user(memory: Memory, spot: Spot) -> None:
         memory.follow(spot, blocks)
         _read_harness_text(memory, spot, text)
     record_user(memory, spot, content, "user" if is_prompt else "system", "summary" if kind == "summary" else "text")
-
-
-def _read_result(memory: Memory, spot: Spot, content: list[ContentBlock]) -> None:
-    blocks, answers = _add_results(memory, spot, content)
-    if _is_repeated(memory, spot, blocks, None):
-        return
-    memory.add_entry(spot, blocks, answers)
-    memory.follow(spot, blocks)
-    record_user(memory, spot, content, "system")
 
 
 def read_attachment(memory: Memory, spot: Spot) -> None:
@@ -218,7 +212,8 @@ def _read_harness_text(memory: Memory, spot: Spot, text: str) -> None:
     if notification is None:
         return
     agent_id, call_id = notification
-    call = _call_in(memory.state.candidates.values(), call_id)
+    calls = (call for candidate in memory.state.candidates.values() for call in candidate.calls)
+    call = next((call for call in calls if call.id == call_id), None)
     if call is None or call.name in DELEGATES:
         agent_type = call.target if call is not None else None
         memory.add_agent(agent_id, "notification", tool_use_id=call_id, type=agent_type, ts=spot.ts)
@@ -229,63 +224,45 @@ def _notification(text: str) -> tuple[str, str] | None:
     return (match[1], match[2]) if match else None
 
 
-def _call_in(candidates: Iterable[Candidate], call_id: str) -> ToolCall | None:
-    calls = (call for candidate in candidates for call in candidate.calls)
-    return next((call for call in calls if call.id == call_id), None)
-
-
 def _add_results(memory: Memory, spot: Spot, results: list[ContentBlock]) -> tuple[tuple[Block, ...], tuple[str, ...]]:
+    """Adds results to their calls; returns their blocks and the messages with the calls."""
     blocks: tuple[Block, ...] = ()
-    callers: dict[str, Candidate] = {}
-    for block in results:
-        own, candidate = add_result(memory, spot, block)
-        blocks += own
-        if candidate is not None:
-            callers[candidate.message_id] = candidate
+    messages: tuple[str, ...] = ()
     outcome = spot.line.tool_use_result
-    if isinstance(outcome, Outcome):
-        _read_outcome(memory, spot, outcome, results[0].tool_use_id or "", callers.values())
-    if not isinstance(outcome, Outcome) or not outcome.agent_id:
-        for block in results:
-            _read_agent_id(memory, spot, block, callers.values())
-    return blocks, tuple(callers)
+    names_agent = isinstance(outcome, Outcome) and outcome.agent_id
+    for n, block in enumerate(results):
+        result, candidate, call = add_result(memory, spot, block)
+        blocks += result
+        if candidate is not None and candidate.message_id not in messages:
+            messages += (candidate.message_id,)
+        if n == 0 and isinstance(outcome, Outcome):
+            _read_outcome(memory, spot, outcome, block.tool_use_id or "", candidate, call)
+        if call is not None and call.name in DELEGATES and not names_agent:
+            # Only the result's text names the agent, at its end.
+            agent_ids = _AGENT_ID.findall(block.content)
+            if agent_ids:
+                agent_id, agent_type = agent_ids[-1].decode(), call.target
+                memory.add_agent(agent_id, "notification", tool_use_id=call.id, type=agent_type, ts=spot.ts)
+    return blocks, messages
 
 
-def _read_agent_id(memory: Memory, spot: Spot, block: ContentBlock, callers: Iterable[Candidate]) -> None:
-    """Finds the agent that a result's text names at its end, if no field does."""
-    call = _call_in(callers, block.tool_use_id or "")
-    if call is None or call.name not in DELEGATES:
-        return
-    agent_ids = _AGENT_ID.findall(block.content)
-    if agent_ids:
-        memory.add_agent(agent_ids[-1].decode(), "notification", tool_use_id=call.id, type=call.target, ts=spot.ts)
-
-
-def _read_outcome(memory: Memory, spot: Spot, outcome: Outcome, call_id: str, callers: Iterable[Candidate]) -> None:
-    call = _call_in(callers, call_id)
-    agent_type = call.target if call is not None else None
-    for agent_id in filter(None, (outcome.agent_id, outcome.run_id, outcome.teammate_id)):
-        memory.add_agent(agent_id, "result", tool_use_id=call_id, type=agent_type, ts=spot.ts)
-    if outcome.search_count:
-        _add_searches(memory, callers, call_id, token_count(outcome.search_count))
-    # Only the file's name is trusted, not its folder.
-    name = (outcome.persisted_output_path or "").replace("\\", "/").rsplit("/", 1)[-1]
-    if name not in ("", ".", "..") and "\0" not in name:
-        memory.out.saved.append(SavedOutput(memory.session_id, spot.rail.id, spot.name, spot.ts, name, call_id))
-
-
-def _add_searches(memory: Memory, callers: Iterable[Candidate], call_id: str, searches: int) -> None:
-    """Adds the searches in a WebSearch result to its call, since their request is not logged."""
-    for candidate in callers:
-        calls = tuple(
-            [
-                replace(call, searches=searches) if call.id == call_id and call.name == WEB_SEARCH else call
-                for call in candidate.calls
-            ]
-        )
-        if calls != candidate.calls:
-            candidate.calls = calls
-            memory.touch(candidate)
+def _read_outcome(
+    memory: Memory, spot: Spot, outcome: Outcome, call_id: str, candidate: Candidate | None, call: ToolCall | None
+) -> None:
+    for agent_id in (outcome.agent_id, outcome.run_id, outcome.teammate_id):
+        if agent_id:
+            agent_type = call.target if call is not None else None
+            memory.add_agent(agent_id, "result", tool_use_id=call_id, type=agent_type, ts=spot.ts)
+    if outcome.search_count and candidate is not None and call is not None and call.name == WEB_SEARCH:
+        # The request of a search is not logged.
+        searched = replace(call, searches=token_count(outcome.search_count))
+        candidate.calls = tuple([searched if one.id == call_id else one for one in candidate.calls])
+        memory.touch(candidate)
+    if outcome.persisted_output_path:
+        # Only the file's name is trusted, not its folder.
+        name = outcome.persisted_output_path.replace("\\", "/").rsplit("/", 1)[-1]
+        if name not in ("", ".", "..") and "\0" not in name:
+            memory.out.saved.append(SavedOutput(memory.session_id, spot.rail.id, spot.name, spot.ts, name, call_id))
 
 
 def _with_call(blocks: tuple[Block, ...], text: str, call_id: str | None = None) -> tuple[Block, ...]:

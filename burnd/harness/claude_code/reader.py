@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Final
 
 from msgspec.structs import replace
 
 from burnd.harness.anthropic import CacheCreation, OutputDetails, TokenCounts, usage_of
 from burnd.harness.claude_code import lines as claude_lines
-from burnd.harness.claude_code.content import keep_line
+from burnd.harness.claude_code.content import add_context, is_shown, limit_context
 from burnd.harness.claude_code.lines import (
     BARE,
     IGNORED,
@@ -17,6 +18,7 @@ from burnd.harness.claude_code.lines import (
     SYSTEM_SUBTYPES,
     TIMED,
     TITLES,
+    TYPE_FIRST,
     BareLine,
     ClaudeLine,
     LogPath,
@@ -45,7 +47,7 @@ from burnd.harness.claude_code.state import (
 )
 from burnd.harness.product import RESTORED
 from burnd.harness.tool_calls import short_hash
-from burnd.logfiles.log_reader import NEVER, decode_line, iso, tally
+from burnd.logfiles.log_reader import NEVER, count_repairs, decode_line, iso, tally
 from burnd.recording.candidate import Candidate
 from burnd.records import Compaction, Content, Overhead, Usage
 from burnd.records.content import Kind, title_record
@@ -81,24 +83,30 @@ class ClaudeReader:
         return reader._memory.rows()
 
     def feed(self, line: bytes, offset: int) -> str | None:
-        if line.endswith(RESTORED):
-            return self._memory.without_output(lambda: self._feed(line, offset))
-        return self._feed(line, offset)
-
-    def _feed(self, line: bytes, offset: int) -> str | None:
-        state, counts = self._memory.state, self._memory.out.counts
+        memory = self._memory
+        counts = memory.out.counts
         counts.lines += 1
-        kind = leading_type(line)
-        if kind in IGNORED:
-            tally(counts.skipped, kind or "")
-            match = _TIMESTAMP.search(line) if state.birth is None and kind in TIMED else None
-            if match is not None:
-                state.birth = iso(match[1].decode("ascii", "replace"))
-            return None
-        if kind in BARE:
-            return self._read_bare(line, offset)
-        decoded, reason = decode_line(claude_lines.lines, line, offset, counts)
-        return reason if decoded is None else self._read(decoded, line, offset) or reason
+        if line.startswith(TYPE_FIRST):
+            kind = leading_type(line)
+            if kind in IGNORED:
+                tally(counts.skipped, kind or "")
+                match = _TIMESTAMP.search(line) if memory.state.birth is None and kind in TIMED else None
+                if match is not None:
+                    memory.state.birth = iso(match[1].decode("ascii", "replace"))
+                return None
+            if kind in BARE:
+                return self._read_bare(line, offset)
+        result = claude_lines.lines.decode(line, offset)
+        decoded, reason = (result, None) if isinstance(result, ClaudeLine) else count_repairs(result, counts)
+        if decoded is None:
+            return reason
+        if decoded.type in BARE:
+            return self._read_bare(line, offset) or reason
+        if line.endswith(RESTORED):
+            memory.without_output(lambda: self._read(decoded, line, offset))
+        else:
+            self._read(decoded, line, offset)
+        return reason
 
     def flush(self, *, answered_only: bool = False) -> None:
         for candidate in self.open_candidates():
@@ -126,6 +134,11 @@ class ClaudeReader:
         return dump_state(ClaudeState(counted=most))
 
     def _read_bare(self, data: bytes, offset: int) -> str | None:
+        if data.endswith(RESTORED):
+            return self._memory.without_output(lambda: self._decode_bare(data, offset))
+        return self._decode_bare(data, offset)
+
+    def _decode_bare(self, data: bytes, offset: int) -> str | None:
         memory = self._memory
         line, reason = decode_line(claude_lines.bare_lines, data, offset, memory.out.counts)
         if line is None:
@@ -142,9 +155,7 @@ class ClaudeReader:
             _read_totals(memory, line)
         return None
 
-    def _read(self, line: ClaudeLine, data: bytes, offset: int) -> str | None:
-        if line.type in BARE:
-            return self._read_bare(data, offset)
+    def _read(self, line: ClaudeLine, data: bytes, offset: int) -> None:
         memory, state, out = self._memory, self._memory.state, self._memory.out
         if state.session_id is None and line.session_id:
             state.session_id = memory.path.word or line.session_id
@@ -155,18 +166,25 @@ class ClaudeReader:
         # `session_id` is the process's first session, even after /clear or /branch.
         if line.process_session is not None and line.process_session != state.session_id:
             self._add_origin(line, line.process_session, out.process_origins)
+        read = _READ.get(line.type)
         # Other tools write responses without a type.
-        is_untyped_response = not line.type and line.message is not None and line.message.usage is not None
-        read = _READ.get(line.type) or (read_assistant if is_untyped_response else None)
-        ts = memory.time_of(line.timestamp)
-        if read is not None or line.uuid is not None:  # a line of another type may still be the parent of others
-            spot = memory.locate(line, ts, offset)
-            above, first = spot.rail.last, len(out.content)
-            (read or Memory.follow)(memory, spot)
-            keep_line(memory, spot, data, offset, first, above)
+        if read is None and not line.type and line.message is not None and line.message.usage is not None:
+            read = read_assistant
         if read is None:
             tally(out.counts.skipped if line.type in IGNORED else out.counts.unknown, line.type or "(none)")
-        return None
+            if line.uuid is None:
+                memory.time_of(line.timestamp)
+                return
+            read = Memory.follow  # it may still be the parent of others
+        spot, first = memory.locate(line, offset), len(out.content)
+        is_whole = line.type != "user" and is_shown(line)
+        if is_whole:
+            add_context(memory, spot, data, is_whole=True)
+        read(memory, spot)
+        if len(out.content) == first:
+            if not is_whole:
+                add_context(memory, spot, data, is_whole=False)
+            limit_context(memory)
 
     def _add_origin(self, line: ClaudeLine, origin: str | None, origins: dict[str, int]) -> None:
         if origin and origin != self._memory.state.session_id and (ts := iso(line.timestamp)) is not None:
@@ -272,7 +290,7 @@ def read_compaction(memory: Memory, spot: Spot) -> None:
     )
 
 
-_READ: Final = {
+_READ: Final[dict[str, Callable[[Memory, Spot], None]]] = {
     "assistant": read_assistant,
     "user": read_user,
     "attachment": read_attachment,

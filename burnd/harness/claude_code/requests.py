@@ -230,8 +230,6 @@ def read_pull_link(memory: Memory, address: str) -> None:
 
 
 def read_pull_result(memory: Memory, candidate: Candidate, call_id: str, content: msgspec.Raw) -> None:
-    if call_id not in memory.state.pull_calls:
-        return
     del memory.state.pull_calls[call_id]
     pull = pull_request_in(bytes(content).decode("utf-8", "replace"))
     if pull is not None:
