@@ -8,7 +8,7 @@ import time
 
 from burnctl.errors import BurnctlError, NotRunning, VersionMismatch
 from burnctl.render.notes import NO_NAME
-from burnctl.render.numbers import duration, number, size
+from burnctl.render.numbers import counted, duration, number, size
 from burnd import __version__
 from burnd.harness.registry import PRODUCTS, all_titles
 
@@ -368,7 +368,8 @@ class Logs:
         self.root, self.folders, self.files, self.is_whole = root, 0, 0, True
 
     def says(self) -> str:
-        return f"{number(self.files)}{'' if self.is_whole else '+'} session logs below {self.root}"
+        files = counted(self.files, "session log") if self.is_whole else f"{self.files:,}+ session logs"
+        return f"{files} below {self.root}"
 
 
 def logs(env: Mapping[str, str], user_home: str, extra: Mapping[str, Sequence[str]]) -> list[CheckResult]:

@@ -226,7 +226,7 @@ def test_logs(tmp_path: Path) -> None:
     (data / "opencode.db-wal").touch()
     findings = doctor.logs({}, str(tmp_path), {"codex.roots": [str(tmp_path / "more")]})
     assert [(finding.name, finding.level, finding.says) for finding in findings[:3]] == [
-        ("Claude Code", "ok", f"1 session logs below {tmp_path}/.claude/projects"),
+        ("Claude Code", "ok", f"1 session log below {tmp_path}/.claude/projects"),
         ("Codex", "ok", f"0 session logs below {more}"),
         ("opencode", "ok", f"database at {data / 'opencode.db'}"),
     ]

@@ -117,7 +117,7 @@ def test_it_is_known_to_every_command(machine: Machine) -> None:
     """Status and doctor list it, it has a setting, its sessions can be resumed, `--source` completes it."""
     assert "made-up" in {source["name"] for source in machine.ask("status")["sources"]}
     checks = {check["name"]: check for check in machine.ask("doctor")["checks"]}
-    assert checks["Made Up"]["says"] == f"1 session logs below {machine.home.root.parent}/.made-up/sessions"
+    assert checks["Made Up"]["says"] == f"1 session log below {machine.home.root.parent}/.made-up/sessions"
     settings = {setting["key"] for setting in machine.ask("config", "show")["settings"]}
     assert "made-up.roots" in settings
     assert machine.burnctl("resume", SESSION).strip().endswith(f"madeup --continue {SESSION}")
