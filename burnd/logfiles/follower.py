@@ -236,7 +236,7 @@ class LogFollower:
         tail_due = min((tail.due for tail in self._positions.tails.values()), default=None)
         dues = (self._queue.due(), None if tail_due is None else max(tail_due, self._settle_at))
         waits = [due - self._clock() for due in dues if due is not None]
-        news_every = self.format.news_every()
+        news_every = self.format.news_every() if not len(self._queue) else None
         self._waits_for_news = news_every is not None
         waits += [news_every] if news_every is not None else []
         if any(open_log.waiting_sessions for open_log in self.logs):
@@ -263,6 +263,8 @@ class LogFollower:
         await self._take_tails(ALL_TAILS)
         await self._settle_sessions({session_id for session_id, _ in flushes})
         await self._take_news()
+        while self.format.news_every() == 0:
+            await self._take_news()
         for _, done in flushes:
             done.set()
 

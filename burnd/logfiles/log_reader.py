@@ -198,7 +198,7 @@ class LogFormat:
         """Adds to a batch what follows from its pieces together."""
 
     def news_every(self) -> float | None:
-        """Seconds between calls of `news`; None for never."""
+        """Seconds between calls of `news`: 0 while there is more to do at once, None for never."""
         return None
 
     async def news(self, roots: Sequence[str]) -> Batch | None:  # noqa: ARG002

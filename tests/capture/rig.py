@@ -74,6 +74,7 @@ class Rig:
                 if not piece.more:
                     break
         await self._commit(waiting)
+        await self.search_titles()
 
     async def in_hand(self, *paths: Path) -> list[Piece]:
         """The unrecorded result of one read of each of these files."""
@@ -129,12 +130,17 @@ class Rig:
         await self.pipeline.commit(await self._batch_of(pieces))
 
     async def _begin(self) -> None:
-        self._leaf_titles = LeafTitles()
-        await self._leaf_titles.load(self.pipeline.index)
+        self.leaf_titles = LeafTitles()
+        await self.leaf_titles.load(self.pipeline.index)
+
+    async def search_titles(self) -> None:
+        while self.leaf_titles.has_unsearched:
+            if (batch := await self.leaf_titles.search(self.pipeline.index)) is not None:
+                await self.pipeline.commit(batch)
 
     async def _batch_of(self, pieces: Sequence[Piece]) -> Batch:
         batch = batch_of(pieces)
-        await self._leaf_titles.add_to(batch, self.pipeline, pieces)
+        await self.leaf_titles.add_to(batch, pieces)
         return batch
 
 
@@ -144,6 +150,9 @@ class CodexRig(Rig):
     kind = CodexLogs
 
     async def _begin(self) -> None:
+        pass
+
+    async def search_titles(self) -> None:
         pass
 
     async def _batch_of(self, pieces: Sequence[Piece]) -> Batch:

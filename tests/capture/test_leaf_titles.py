@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from burnd.harness.claude_code import related_sessions
 from tests.capture.rig import Rig
 from tests.harness.claude_code.transcript import Transcript, text
 from tests.make import read_content
@@ -177,3 +178,32 @@ async def test_a_summary_deleted_before_its_session_is_read_is_ignored(tmp_path:
     await rig.read(talk)
     assert [record for record in read_content(rig.pipeline.content, "talk") if record.kind == "summary"] == []
     await rig.close()
+
+
+async def test_logs_are_searched_after_a_restart_if_a_crash_came_first(tmp_path: Path) -> None:
+    """A summary whose line was read before: the search of the logs is due until its result is recorded."""
+    folder = tmp_path / "projects" / "-p"
+    folder.mkdir(parents=True)
+    (folder / "talk.jsonl").write_bytes(b"".join(line + b"\n" for line in session("talk", "x", 1).lines))
+    (folder / "told.jsonl").write_bytes(holder("told", ("late", "x1")).lines[0] + b"\n")
+    rig = Rig(tmp_path / "home", tmp_path / "projects")
+    await rig.open()
+    await rig.read(folder / "talk.jsonl")
+    await rig._commit(await rig.in_hand(folder / "told.jsonl"))
+    await rig.restart()
+    assert rig.leaf_titles.has_unsearched
+    await rig.search_titles()
+    rows = await rig.pipeline.index.rows("SELECT harness_summary FROM sessions WHERE session_id = 'talk'")
+    assert list(rows) == [("late",)]
+    await rig.restart()
+    assert not rig.leaf_titles.has_unsearched
+    await rig.close()
+
+
+async def test_a_named_line_is_found_wherever_blocks_are_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for size in (1, 7, 64, 300):
+        monkeypatch.setattr(related_sessions, "_BLOCK", size)
+        found = await summaries_in_any_order(
+            tmp_path / str(size), talk=session("talk", "x", 3), told=holder("told", ("words", "x3"))
+        )
+        assert found == [{"talk": "words"}] * 2

@@ -7,11 +7,10 @@ that it is deleted with that session's content; until that line is read, only it
 from __future__ import annotations
 
 import os
-import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Final, NamedTuple, cast
+from typing import BinaryIO, Final, NamedTuple, cast
 
 import anyio
 import anyio.to_thread
@@ -31,12 +30,14 @@ from burnd.logfiles.log_reader import Piece
 from burnd.logfiles.scanner import Refused, open_regular
 from burnd.logfiles.tail import MAX_LINE, load_cursor
 from burnd.recording.candidate import Batch, SessionOrigin
-from burnd.recording.pipeline import Pipeline
 from burnd.records import Content
 
 _TITLE_CURSORS = f"{SOURCE}/leaf-titles"
 _LOGS_BELOW = "SELECT path, root, cursor, state FROM files WHERE source = ? AND path >= ? AND path < ?"
-_UUID = re.compile(rb'"uuid":"([\w-]{1,200})"')
+_UUID_KEY: Final = b'"uuid":"'
+_LONGEST_UUID: Final = 201  # with the quote behind it
+_BLOCK: Final = 1 << 20
+_SEARCHED_AT_ONCE: Final = 8 << 20
 
 
 class Summary(NamedTuple):
@@ -53,37 +54,64 @@ class LeafLine(NamedTuple):
 
 
 class LeafTitles:
-    """The positions of all summaries, by the uuid of the line they name."""
+    """The positions of all summaries, by the uuid of the line they name.
+
+    A line that is read later than its summary is found when it comes. Logs that were read before are searched when
+    there is nothing to read, some megabytes at a time and once for all new summaries of a folder.
+    """
 
     def __init__(self) -> None:
         self._summaries: defaultdict[str, set[Summary]] = defaultdict(set)
+        self._unsearched: defaultdict[str, set[tuple[str, Summary]]] = defaultdict(set)  # by folder
+        self._search: _FolderSearch | None = None
 
     async def load(self, index: IndexStore) -> None:
         rows = await index.rows("SELECT key, value FROM cursors WHERE source = ?", (_TITLE_CURSORS,))
         try:
             for key, value in rows:
-                leaf, _, offset = msgspec.json.decode(key, type=tuple[str, str, int])
-                root, path, ts = msgspec.msgpack.decode(value, type=tuple[bytes, bytes, str])
-                self._summaries[leaf].add(Summary(os.fsdecode(root), os.fsdecode(path), offset, ts))
+                leaf, path_of_log, offset = msgspec.json.decode(key, type=tuple[str, str, int])
+                root, path, ts, is_searched = msgspec.msgpack.decode(value, type=tuple[bytes, bytes, str, bool])
+                summary = Summary(os.fsdecode(root), os.fsdecode(path), offset, ts)
+                self._summaries[leaf].add(summary)
+                if not is_searched:
+                    self._unsearched[os.path.dirname(path_of_log)].add((leaf, summary))
         except (msgspec.MsgspecError, ValueError) as error:
             raise index.failed(error) from error
 
-    async def add_to(self, batch: Batch, pipeline: Pipeline, pieces: Sequence[Piece]) -> None:
+    async def add_to(self, batch: Batch, pieces: Sequence[Piece]) -> None:
         new: dict[Summary, Content] = {}
-        by_folder: defaultdict[str, defaultdict[str, list[Content]]] = defaultdict(lambda: defaultdict(list))
         for piece in pieces:
             for leaf, offset, content in cast("ClaudeReading", piece.reading).titles:
                 summary = Summary(piece.root, piece.path, offset, content.ts)
                 new[summary] = content
                 self._summaries[leaf].add(summary)
-                batch.cursors.append(_cursor(leaf, summary))
-                by_folder[os.path.dirname(piece.change.path)][leaf].append(content)
-        for folder, titles in by_folder.items():
-            logs = await pipeline.index.rows(_LOGS_BELOW, (SOURCE, folder + "/", folder + "0"))
-            for line in await anyio.to_thread.run_sync(_find_lines, list(logs), set(titles)):
-                batch.content += [_assign(content, line) for content in titles[line.uuid]]
+                self._unsearched[os.path.dirname(piece.change.path)].add((leaf, summary))
+                batch.cursors.append(_cursor(leaf, summary, is_searched=False))
         for piece in pieces if self._summaries else ():
             batch.content += await self._titles_of(piece, new)
+
+    @property
+    def has_unsearched(self) -> bool:
+        return self._search is not None or bool(self._unsearched)
+
+    async def search(self, index: IndexStore) -> Batch | None:
+        """Searches some logs for the lines of new summaries; None if there is nothing to record yet."""
+        if self._search is None:
+            if not self._unsearched:
+                return None
+            folder, summaries = self._unsearched.popitem()
+            logs = await index.rows(_LOGS_BELOW, (SOURCE, folder + "/", folder + "0"))
+            self._search = _FolderSearch(summaries, list(logs))
+        search = self._search
+        lines = await anyio.to_thread.run_sync(search.next_lines)
+        batch = Batch()
+        for line in lines:
+            named = sorted(summary for leaf, summary in search.summaries if leaf == line.uuid)
+            batch.content += await self._of_line(named, line, {})
+        if not search.logs:
+            self._search = None
+            batch.cursors += [_cursor(leaf, summary, is_searched=True) for leaf, summary in sorted(search.summaries)]
+        return batch if batch.cursors or batch.content else None
 
     async def _titles_of(self, piece: Piece, new: Mapping[Summary, Content]) -> list[Content]:
         session_id, offsets = piece.reading.session_id, cast("ClaudeReading", piece.reading).offsets
@@ -98,17 +126,24 @@ class LeafTitles:
                 for one in sorted(self._summaries[uuid])
                 if piece.change.path.startswith(f"{os.path.dirname(path_key(one.path))}/")
             ]
-            for one in nearby:
-                title = new.get(one) or parse_summary(await anyio.to_thread.run_sync(_line_at, one), uuid, one.ts)
-                content += [_assign(title, line)] if title is not None else []
+            content += await self._of_line(nearby, line, new)
+        return content
+
+    async def _of_line(
+        self, summaries: Iterable[Summary], line: LeafLine, new: Mapping[Summary, Content]
+    ) -> list[Content]:
+        content: list[Content] = []
+        for one in summaries:
+            title = new.get(one) or parse_summary(await anyio.to_thread.run_sync(_line_at, one), line.uuid, one.ts)
+            content += [_assign(title, line)] if title is not None else []
         return content
 
 
-def _cursor(leaf: str, summary: Summary) -> CursorChange:
+def _cursor(leaf: str, summary: Summary, *, is_searched: bool) -> CursorChange:
     """The stored form, with the path's bytes, since the key of a path that is not UTF-8 cannot be opened."""
     key = msgspec.json.encode((leaf, path_key(summary.path), summary.offset)).decode()
     folders = os.fsencode(summary.root), os.fsencode(summary.path)
-    return CursorChange(_TITLE_CURSORS, key, msgspec.msgpack.encode((*folders, summary.ts)))
+    return CursorChange(_TITLE_CURSORS, key, msgspec.msgpack.encode((*folders, summary.ts, is_searched)))
 
 
 def _line_at(summary: Summary) -> bytes:
@@ -120,26 +155,53 @@ def _line_at(summary: Summary) -> bytes:
         return b""
 
 
-def _find_lines(logs: Iterable[tuple[str, str, bytes, bytes]], leaves: set[str]) -> list[LeafLine]:
-    lines: list[LeafLine] = []
-    for path, root, stored_cursor, stored_state in logs:
-        place, cursor = parse_path(f"project/{os.path.basename(path)}"), load_cursor(stored_cursor)
-        if place is None or place.rail_id is not None or cursor is None:
-            continue
-        with suppress(OSError, Refused, ValueError, zstandard.ZstdError):
-            state = load_state(decompressed(stored_state))
-            if state is None or state.session_id is None:
+class _FolderSearch:
+    """Searches the logs of a folder, as far as they are read, for the lines that some summaries name."""
+
+    def __init__(self, summaries: set[tuple[str, Summary]], logs: list[tuple[str, str, bytes, bytes]]) -> None:
+        self.summaries = summaries
+        self.logs = logs
+        self._leaves = {leaf.encode() for leaf, _ in summaries}
+
+    def next_lines(self) -> list[LeafLine]:
+        """The lines in some of the logs left. Blocking."""
+        lines: list[LeafLine] = []
+        size = 0
+        while self.logs and size < _SEARCHED_AT_ONCE:
+            path, root, stored_cursor, stored_state = self.logs.pop()
+            place, cursor = parse_path(f"project/{os.path.basename(path)}"), load_cursor(stored_cursor)
+            if place is None or place.rail_id is not None or cursor is None:
                 continue
-            with os.fdopen(open_regular(path_of(path), root=path_of(root)), "rb") as file:
-                offset = 0
-                while offset < cursor.offset and (line := file.readline(MAX_LINE)):
-                    named = [match.decode() for match in _UUID.findall(line)]
-                    if not leaves.isdisjoint(named) and leading_type(line) not in BARE | IGNORED:
-                        decoded = claude_lines.lines.value(line)
-                        uuid = decoded.uuid if decoded is not None else None
-                        lines += [LeafLine(state.session_id, uuid, offset)] if uuid in leaves else []
-                    offset += len(line)
-    return lines
+            with suppress(OSError, Refused, ValueError, zstandard.ZstdError):
+                state = load_state(decompressed(stored_state))
+                if state is None or state.session_id is None:
+                    continue
+                size += cursor.offset
+                with os.fdopen(open_regular(path_of(path), root=path_of(root)), "rb") as file:
+                    if self._mentions(file, cursor.offset):
+                        file.seek(0)
+                        lines += self._lines(file, cursor.offset, state.session_id)
+        return lines
+
+    def _mentions(self, file: BinaryIO, end: int) -> bool:
+        """Whether any line may be one of them: most logs have none."""
+        tail = b""
+        while end > 0 and (block := file.read(min(_BLOCK, end))):
+            end -= len(block)
+            parts = (tail + block).split(_UUID_KEY)
+            if not self._leaves.isdisjoint([part[: part.find(b'"', 0, _LONGEST_UUID)] for part in parts[1:]]):
+                return True
+            tail = (_UUID_KEY if len(parts) > 1 else b"") + parts[-1][-_LONGEST_UUID:]
+        return False
+
+    def _lines(self, file: BinaryIO, end: int, session_id: str) -> Iterator[LeafLine]:
+        offset = 0
+        while offset < end and (line := file.readline(MAX_LINE)):
+            if any(leaf in line for leaf in self._leaves) and leading_type(line) not in BARE | IGNORED:
+                decoded = claude_lines.lines.value(line)
+                if decoded is not None and decoded.uuid is not None and decoded.uuid.encode() in self._leaves:
+                    yield LeafLine(session_id, decoded.uuid, offset)
+            offset += len(line)
 
 
 def _assign(content: Content, line: LeafLine) -> Content:

@@ -93,19 +93,20 @@ class ClaudeLogs(LogFormat):
         await self._processes.load(pipeline.index)
 
     async def add_to(self, batch: Batch, pieces: Sequence[Piece], roots: Sequence[str]) -> None:
-        await self._leaf_titles.add_to(batch, self._pipeline, pieces)
+        await self._leaf_titles.add_to(batch, pieces)
         if self._pipeline.keeping.has_private:
             await self._processes.add_to(batch, roots, self._pipeline.now())
 
     def news_every(self) -> float | None:
+        if self._leaf_titles.has_unsearched:
+            return 0.0
         return _NEWS_EVERY_S if self._pipeline.keeping.has_private else None
 
     async def news(self, roots: Sequence[str]) -> Batch | None:
-        if not self._pipeline.keeping.has_private:
-            return None
-        batch = Batch()
-        await self._processes.add_to(batch, roots, self._pipeline.now())
-        return batch if batch.cursors else None
+        batch = await self._leaf_titles.search(self._pipeline.index) or Batch()
+        if self._pipeline.keeping.has_private:
+            await self._processes.add_to(batch, roots, self._pipeline.now())
+        return batch if batch.cursors or batch.content else None
 
 
 def make(context: SourceContext) -> Source:
