@@ -346,6 +346,7 @@ _ROW_COLUMNS = (
     *("message_id", "turn_index", "ts", "input", "output", "reasoning", "cache_read", "cache_create_5m"),
     *("cache_create_1h", "searches", "fetches", "quality"),
 )
+TurnRow = tuple[str, int, int, int, int, int, int, int, int, int, int, str]  # what a turn shares with no other
 _COLUMNS = (*_GROUP_COLUMNS, *_ROW_COLUMNS)
 _STAGING = (
     f"CREATE TABLE staged_rows(grp INTEGER, {','.join(_ROW_COLUMNS)})",
@@ -376,23 +377,6 @@ UPDATE sessions SET (project, project_key) = (
 WHERE project_by IS NULL
 """
 assert set(_COLUMNS) <= set(TURN_COLUMNS)  # noqa: S101 - a column that was renamed
-
-
-class TurnRow(NamedTuple):
-    """The part of a turn that it shares with no other; `ts` as the index has it."""
-
-    message_id: str
-    turn_index: int
-    ts: int
-    input: int
-    output: int
-    reasoning: int
-    cache_read: int
-    cache_create_5m: int
-    cache_create_1h: int
-    searches: int
-    fetches: int
-    quality: str
 
 
 class BulkLoader:

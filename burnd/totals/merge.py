@@ -45,6 +45,7 @@ from burnd.records.times import index_ms
 
 _MOST_PROCESSES: Final = 4
 _CHUNKS: Final = 32  # of logs per process: each takes a message there and back
+_HASH_BYTES: Final = 8
 _SMALL_BYTES: Final = 8 << 20  # as quickly read here as in processes that must be started first
 
 
@@ -93,17 +94,21 @@ def read_packed(task: LogTask) -> tuple[int, list[PackedLog]]:
 
 
 def _packed(log: LogTotals) -> PackedLog:
-    by_kind: dict[tuple[object, ...], list[Candidate]] = defaultdict(list)
+    by_kind: dict[tuple[object, ...], tuple[list[Candidate], list[TurnRow]]] = {}
     for one in log.candidates:
         place = (one.session_id, one.rail_id, one.project, one.project_key, one.git_branch)
         terms = (one.model, one.provider, one.speed, one.service_tier, one.inference_geo)
-        by_kind[place, terms, None if one.stated_usd is None else one.message_id].append(one)
-    candidates = [one for group in by_kind.values() for one in group]
-    groups = [(group[0], [_row(one, _searches(one)) for one in group]) for group in by_kind.values()]
-    hashes = b"".join([_hash(candidate) for candidate in candidates])
+        key = (place, terms, None if one.stated_usd is None else one.message_id)
+        group = by_kind.get(key)
+        if group is None:
+            group = by_kind[key] = [], []
+        group[0].append(one)
+        group[1].append(_row(one, _searches(one)))
+    candidates = [one for group, _ in by_kind.values() for one in group]
+    groups = [(group[0], rows) for group, rows in by_kind.values()]
+    hashes = b"".join(map(_hash, candidates))
     log.candidates = []
-    pack = zstandard.ZstdCompressor(1).compress
-    return PackedLog(_encode(log), pack(_encode(groups)), pack(_encode(candidates)), hashes)
+    return PackedLog(_encode(log), _compress(_encode(groups)), _compress(_encode(candidates)), hashes)
 
 
 def _searches(one: Candidate) -> int:
@@ -113,7 +118,7 @@ def _searches(one: Candidate) -> int:
 
 def _row(one: Candidate | Turn, searches: int) -> TurnRow:
     usage, tools = one.usage, one.server_tools
-    return TurnRow(
+    return (
         one.message_id,
         one.turn_index,
         index_ms(one.ts),
@@ -130,11 +135,17 @@ def _row(one: Candidate | Turn, searches: int) -> TurnRow:
 
 
 def _hash(candidate: Candidate) -> bytes:
-    """Equal for what may be one message, in every process: the same id, or rows of the same time and model."""
-    own = f"{candidate.ts} {candidate.model}" if candidate.is_row else candidate.message_id
-    return blake2b(f"{candidate.source} {own}".encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    """Equal for what may be one message, in every process: the same id, or rows of the same time and model.
+
+    The end of an id is random; messages whose ids end alike are compared when they are decided.
+    """
+    if candidate.is_row:
+        own = f"{candidate.source} {candidate.ts} {candidate.model}".encode("utf-8", "surrogatepass")
+        return blake2b(own, digest_size=_HASH_BYTES).digest()
+    return candidate.message_id[-_HASH_BYTES:].encode("utf-8", "surrogatepass")[-_HASH_BYTES:].rjust(_HASH_BYTES)
 
 
+_compress: Final = zstandard.ZstdCompressor(1).compress
 _encode: Final = msgspec.msgpack.Encoder().encode
 _facts: Final = msgspec.msgpack.Decoder(LogTotals)
 _groups: Final = msgspec.msgpack.Decoder(list[tuple[Candidate, list[TurnRow]]])

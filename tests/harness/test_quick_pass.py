@@ -11,6 +11,7 @@ import msgspec
 import pytest
 import zstandard
 
+from burnd.harness.product import RESTORED
 from burnd.harness.quick_pass import LogTask, lines_in
 from tests.bench.corpus import Tree
 from tests.capture.adversary import World
@@ -196,6 +197,22 @@ async def test_several_processes_read_what_one_does(tmp_path: Path) -> None:
     tasks = claude_logs(tmp_path / "projects")
     apart = [task._replace(size=task.size << 10) for task in tasks]
     assert differences(await totals_of(apart, processes=2), await totals_of(tasks)) == []
+
+
+async def test_restored_lines_are_not_billed_again(tmp_path: Path) -> None:
+    """What a session continues with after `burnctl restore` counts, the lines before it do not."""
+    log = Transcript()
+    log.prompt("hello")
+    log.says("msg_a1", text("hi"))
+    restored = [line.removesuffix(b"}") + b"," + RESTORED.removeprefix(b"{") for line in log.lines]
+    log.prompt("and now?")
+    log.says("msg_a2", text("more"))
+    lines = [*restored, *log.lines[len(restored) :]]
+    folder = tmp_path / "projects" / "-p"
+    folder.mkdir(parents=True)
+    (folder / "session.jsonl").write_bytes(b"".join(line + b"\n" for line in lines))
+    await same_as_claude_logs(tmp_path, tmp_path / "projects")
+    assert (await totals_of(claude_logs(tmp_path / "projects")))["model"]["totals"]["turns"] == 1
 
 
 def test_lines_are_those_that_a_growing_file_has() -> None:

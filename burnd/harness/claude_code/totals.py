@@ -69,6 +69,7 @@ _SEARCH_COUNT: Final = b'"searchCount"'
 _LINES_AT_ONCE: Final = 1000
 _USER, _MESSAGE, _HEAD = b'"type":"user"', b'"message":', 1024
 _TO_SKIP: Final = BARE | IGNORED
+_RESTORED: Final = (RESTORED, RESTORED + b"\n")
 
 
 class _Line(LineHead):
@@ -171,7 +172,7 @@ class _TotalsReader(ClaudeReader):
         """Most lines are results and further lines of a response: these take few steps each."""
         responses, time_of, is_main = self._responses, self._memory.time_of, self._rail.id == MAIN
         for offset, line in lines:
-            if line.endswith(RESTORED):
+            if line.endswith(_RESTORED):
                 continue
             if not self._may_skip or (line.startswith(TYPE_FIRST) and leading_type(line) in _TO_SKIP):
                 self.feed(line, offset)

@@ -93,7 +93,7 @@ def read_logs(task: LogTask) -> list[LogTotals]:
 def _read_log(place: RolloutName, file: BinaryIO, most: int | None = None) -> LogTotals:
     reader = _TotalsReader(place)
     for offset, line in lines_in(file, most):
-        if not line.endswith(RESTORED) and not reader.skips(line):
+        if not line.endswith((RESTORED, RESTORED + b"\n")) and not reader.skips(line):
             reader.feed(line, offset)
     reader.flush()
     return totals_of(SOURCE, reader.take(), reader.folder)
