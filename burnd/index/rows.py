@@ -10,7 +10,7 @@ import sqlite3
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple, get_args
+from typing import Any, get_args
 
 import msgspec
 from msgspec.structs import replace
