@@ -17,7 +17,7 @@ from burnctl.render.styles import change as change_style
 from burnctl.render.styles import model as model_style
 from burnctl.render.styles import used, weight
 from burnctl.render.tables import Column, TextBlock, beside, table
-from burnctl.render.text import clean, flow
+from burnctl.render.text import clean, labelled
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -307,7 +307,7 @@ def _lines(answer: dict[str, Any], span: str, screen: Screen) -> Iterable[str]:
     if plan:
         fullest = max(_used_percents(answer["windows"]), default=None)
         style = "" if fullest is None else used(fullest)
-        yield from (screen.paint(line, style) for line in _labelled("plan", plan, screen))
+        yield from (screen.paint(line, style) for line in labelled("plan", plan, screen, _LABEL))
     if running := answer["running"]:
         parts = []
         for session in running[:_RUNNING_SHOWN]:
@@ -315,7 +315,7 @@ def _lines(answer: dict[str, Any], span: str, screen: Screen) -> Iterable[str]:
             project = last_name(session["project"]) or "no project"
             parts.append(clean(f"{project} ({model}{money(session['costUsd'])} so far)"))
         more = len(running) - _RUNNING_SHOWN
-        yield from _labelled("running", parts + ([f"{more} more: burnctl top"] if more > 0 else []), screen)
+        yield from labelled("running", parts + ([f"{more} more: burnctl top"] if more > 0 else []), screen, _LABEL)
     saved, cost = answer["avoidable"], answer["totals"]["costUsd"]
     if saved and cost and saved["costUsd"] >= _SAVINGS_WORTH * cost:
         from burnctl.commands.explain import KINDS
@@ -323,19 +323,16 @@ def _lines(answer: dict[str, Any], span: str, screen: Screen) -> Iterable[str]:
         kind = KINDS.get(saved["kind"])
         most = f", most of all {kind.title[:1].lower()}{kind.title[1:]}" if kind else ""
         part = f"about {money(saved['costUsd'])} {when} was avoidable{most}: burnctl waste"
-        yield from _labelled("save", [part], screen)
+        yield from labelled("save", [part], screen, _LABEL)
     if lost := (answer.get("lostLogs") or {}).get("sessions"):
         text = f"the logs of {counted(lost, 'session')} are gone, and no clean-up explains it"
         remedy = "burnctl sessions --gone lists them, burnctl restore writes one again"
-        yield from _labelled("lost", [text, remedy], screen)
+        yield from labelled("lost", [text, remedy], screen, _LABEL)
     if (backfill := answer.get("backfill") or {}).get("exact"):
         state = f"old logs{progress(backfill, ', ')}"
-        yield from _labelled("reading", [state, "totals are complete, why, waste and search when it is done"], screen)
-
-
-def _labelled(label: str, parts: Sequence[str], screen: Screen) -> list[str]:
-    head = screen.paint(f"{label:<{_LABEL}}", "bold")
-    return [f"{head if n == 0 else ' ' * _LABEL}{line}" for n, line in enumerate(flow(parts, screen, _LABEL))]
+        yield from labelled(
+            "reading", [state, "totals are complete, why, waste and search when it is done"], screen, _LABEL
+        )
 
 
 def _used_percents(plans: Sequence[dict[str, Any]]) -> list[float]:

@@ -193,7 +193,11 @@ def _headline(answer: dict[str, Any], screen: Screen, *, with_trend: bool) -> st
     """The total with what plans cover of it, and the cost by day as a sparkline."""
     totals = answer["totals"]
     cost = money(totals["costUsd"]) if totals["costUsd"] is not None else "no price"
-    facts = [cost, counted(totals["turns"], "request"), roughly(sum(totals["usage"].values()), "token")]
+    facts: list[str | tuple[str, str]] = [
+        (cost, "bold"),
+        counted(totals["turns"], "request"),
+        roughly(sum(totals["usage"].values()), "token"),
+    ]
     days = _every_day(answer.get("series") or [])
     if days:
         ends = day_names(list(dict.fromkeys((days[0][0], days[-1][0]))))
@@ -202,7 +206,6 @@ def _headline(answer: dict[str, Any], screen: Screen, *, with_trend: bool) -> st
         facts.append(counted(machines, "machine"))
     facts += [f"{title} covers {money(usd)} of it" for title, usd in answer.get("covered", ())]
     lines = flow(facts, screen)
-    lines[0] = lines[0].replace(cost, screen.paint(cost, "bold"), 1)
     if with_trend and len(days) > 1 and answer["by"] not in ("day", "hour"):
         unit, costs = "day", [usd or 0.0 for _, usd in days]
         if len(costs) > _SPARK:

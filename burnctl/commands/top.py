@@ -19,7 +19,7 @@ from burnctl.render.numbers import clock, duration, milliseconds, money, number,
 from burnctl.render.screen import Screen
 from burnctl.render.styles import model, used
 from burnctl.render.tables import Column, table
-from burnctl.render.text import cut, width_of, wrap
+from burnctl.render.text import cut, flow, wrap
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -201,14 +201,7 @@ def _headline(view: View, screen: Screen, now: float) -> list[str]:
     rate = sum(one["costPerMinute"] for one in view.sessions)
     parts += [(f"{money(rate)}/min", "yellow")] if rate else []
     parts.append((clock(now * 1000), "dim"))
-    lines, line, wide = [], "", 0
-    for text, style in parts:
-        more = width_of(text) + (3 if wide else 0)
-        if wide and wide + more > screen.width and not screen.is_pipe:
-            lines.append(line)
-            line, wide, more = "", 0, width_of(text)
-        line, wide = line + (" · " if wide else "") + screen.paint(text, style), wide + more
-    return [*lines, line]
+    return flow(parts, screen)
 
 
 def _table(rows: Sequence[Mapping[str, Any]], screen: Screen, now: float, selected: str | None) -> list[str]:

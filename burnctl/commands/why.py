@@ -12,7 +12,7 @@ from burnctl.render.notes import add_caveats
 from burnctl.render.numbers import clock, count, counted, date, dates, exact_money, money, number, percent, roughly
 from burnctl.render.styles import weight
 from burnctl.render.tables import Column, table
-from burnctl.render.text import clean, cut, width_of, wrap
+from burnctl.render.text import clean, cut, labelled, width_of, wrap
 from burnd.contract import Params, param
 from burnd.contract.reports import MOST_STEPS, Filters, FlowParams, HotspotsParams, WhyParams
 
@@ -115,8 +115,8 @@ def draw_session(answer: Mapping[str, Any], screen: Screen) -> str:
     lines.append(_cause_table(causes, screen))
     lines += _misses(answer, screen)
     session = enough_of_id(answer)
-    lines += ["", *_facts("how it was billed", _billed(answer["parts"]), screen)]
-    lines += _facts("next", [f"burnctl waste --session {session}", f"burnctl flow {session}"], screen)
+    lines += ["", *labelled("how it was billed", _billed(answer["parts"]), screen)]
+    lines += labelled("next", [f"burnctl waste --session {session}", f"burnctl flow {session}"], screen)
     if open_requests := totals.get("openTurns"):
         is_one = open_requests == 1
         screen.footnote(f"{open_requests:,} {'request is' if is_one else 'requests are'} still open and may cost more.")
@@ -440,21 +440,6 @@ def _billed(parts: Mapping[str, Mapping[str, Any]]) -> list[str]:
         f"{_PARTS[name]} {money(part['costUsd']) if part['costUsd'] is not None else roughly(part['tokens'], 'token')}"
         for name, part in used
     ]
-
-
-def _facts(head: str, facts: Iterable[str], screen: Screen) -> Iterator[str]:
-    margin = len(head) + 3
-    line, used = screen.paint(head, "bold") + "   ", margin
-    if screen.width < _NARROW and not screen.is_pipe:
-        yield screen.paint(head, "bold")
-        margin, line, used = 2, "  ", 2
-    for fact in facts:
-        if used > margin and not screen.is_pipe and used + 3 + width_of(fact) > screen.width:
-            yield line
-            line, used = " " * margin, margin
-        dot = " · " if used > margin else ""
-        line, used = line + dot + fact, used + len(dot) + width_of(fact)
-    yield line
 
 
 def _sum(values: Iterable[float | None]) -> float | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from burnctl.render.screen import Screen
 
@@ -129,6 +129,7 @@ def _width_of_char(char: str) -> int:
 
 
 _TAB = 4
+_NARROW = 60  # columns: too few for a label beside its text
 
 
 def lines_of(text: str, room: int) -> list[str]:
@@ -181,13 +182,27 @@ def _word_parts(word: str, room: int) -> list[str]:
     return [*pieces, line]
 
 
-def flow(parts: Sequence[str], screen: Screen, indent: int = 0) -> list[str]:
-    """The parts joined by ` · ` in lines that fit beside an indent; in a pipe one line."""
+def flow(parts: Iterable[str | tuple[str, str]], screen: Screen, indent: int = 0) -> list[str]:
+    """The parts joined by ` · ` in lines that fit beside an indent; one line in a pipe. A part may have a style."""
     room = max(screen.width - indent, 1)
     lines: list[str] = []
+    used = 0
     for part in parts:
-        if lines and (screen.is_pipe or width_of(lines[-1]) + 3 + width_of(part) <= room):
-            lines[-1] += f" · {part}"
+        text, style = (part, "") if isinstance(part, str) else part
+        wide = width_of(text)
+        if lines and (screen.is_pipe or used + 3 + wide <= room):
+            lines[-1] += f" · {screen.paint(text, style)}"
+            used += 3 + wide
         else:
-            lines.append(part)
-    return lines if screen.is_pipe else [piece for line in lines for piece in wrap(line, room)]
+            lines += [screen.paint(line, style) for line in ([text] if screen.is_pipe else wrap(text, room))]
+            used = wide
+    return lines
+
+
+def labelled(label: str, parts: Iterable[str], screen: Screen, margin: int = 0) -> list[str]:
+    """The same beside a bold label, or below it on a narrow screen; `margin` is the width of the longest label."""
+    is_above = not margin and not screen.is_pipe and screen.width < _NARROW
+    margin = margin or (2 if is_above else len(label) + 3)
+    head = screen.paint(label, "bold")
+    lines = [" " * margin + line for line in flow(parts, screen, margin)]
+    return [head, *lines] if is_above else [head + lines[0][len(label) :], *lines[1:]]
