@@ -36,15 +36,17 @@ class SearchWords(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 def search_words(record: Content) -> SearchWords:
-    use, result = record.tool_use, record.tool_result
+    use, result, field = record.tool_use, record.tool_result, field_of(record)
     call = use.id if use is not None else result.tool_use_id if result is not None else None
-    field = field_of(record)
     words: tuple[str, ...] = ()
     if field is not None:
-        is_plain = isinstance(record.text, str) and use is None and result is None and record.file is None
-        text = record.text if is_plain and isinstance(record.text, str) else "\n".join(strings(record))
-        pieces = (text,) if len(text) <= LONGEST else _pieces(text)
-        words = tuple(words for piece in pieces for words in spelled_out(piece, SIGNS[field]))
+        text = record.text
+        if not isinstance(text, str) or use is not None or result is not None or record.file is not None:
+            text = "\n".join(strings(record))
+        if len(text) <= LONGEST:
+            words = spelled_out(text, SIGNS[field])
+        else:
+            words = tuple(words for piece in _pieces(text) for words in spelled_out(piece, SIGNS[field]))
     name = use.name if use is not None else None
     return SearchWords(index_ms(record.ts), record.role, words, call, name, record.kind == "summary")
 
@@ -98,17 +100,17 @@ def strings(record: Content) -> Iterator[str]:
 
 def in_json(raw: msgspec.Raw) -> Iterable[str]:
     """The texts and numbers in a JSON value. Keys are left out, since they are the same in every call of a tool."""
-    data = bytes(raw)
-    if data.startswith(b'{"blob"') and b'"lost"' in data:
-        return ()
     try:
-        value = msgspec.json.decode(data)
+        value = msgspec.json.decode(raw)
     except (msgspec.MsgspecError, ValueError, RecursionError):
-        return (data.decode("utf-8", "replace"),)
+        return (bytes(raw).decode("utf-8", "replace"),)
     if isinstance(value, str):
         return (value,)
-    if isinstance(value, dict) and _TEXTS.issuperset(map(type, value.values())):
-        return value.values()  # the usual case
+    if isinstance(value, dict):
+        if "blob" in value and "lost" in value and bytes(raw).startswith(b'{"blob"'):
+            return ()
+        if _TEXTS.issuperset(map(type, value.values())):
+            return value.values()  # the usual case
     return _leaves(value)
 
 
