@@ -454,27 +454,6 @@ async def test_a_name_that_is_not_utf8_is_harmless(opened: Opened, tmp_path: Pat
         assert set(watched.ledger()) == {"m0", "m1"}
 
 
-async def test_a_name_given_by_a_person_is_the_title(opened: Opened, tmp_path: Path) -> None:
-    """`<session>/custom-title.json` is the title, and reading it again adds nothing."""
-    async with watching(opened, tmp_path / "projects") as watched:
-        log = Transcript(session=SESSION)
-        log.prompt("hello")
-        log.bare(type="last-prompt", lastPrompt="hello", sessionId=SESSION)
-        log.says("m1", text("hi"))
-        beside = watched.path().with_suffix("") / "custom-title.json"
-        beside.parent.mkdir(parents=True)
-        beside.write_text('{"customTitle": " the cron refactor "}')
-        watched.append(log)
-        await watched.source.flush()
-        log.says("m2", text("more"))
-        watched.append(log)
-        await watched.source.flush()
-        rows = await watched.pipeline.index.rows("SELECT harness_title FROM sessions")
-        assert rows == [("the cron refactor",)]
-        titles = [r for r in watched.pipeline.content.stored(SESSION) if r.record.message_id == "title:custom"]
-        assert len(titles) == 1
-
-
 async def test_a_cut_log_takes_nothing_back(opened: Opened, tmp_path: Path) -> None:
     """Format page 3.3: a line that was cut out of a log was read, and what it said stays."""
     async with watching(opened, tmp_path / "projects") as watched:

@@ -61,7 +61,7 @@ class LeafTitles:
     """
 
     def __init__(self) -> None:
-        self._summaries: defaultdict[str, set[Summary]] = defaultdict(set)
+        self.summaries: defaultdict[str, set[Summary]] = defaultdict(set)
         self._unsearched: defaultdict[str, set[tuple[str, Summary]]] = defaultdict(set)  # by folder
         self._search: _FolderSearch | None = None
 
@@ -72,7 +72,7 @@ class LeafTitles:
                 leaf, path_of_log, offset = msgspec.json.decode(key, type=tuple[str, str, int])
                 root, path, ts, is_searched = msgspec.msgpack.decode(value, type=tuple[bytes, bytes, str, bool])
                 summary = Summary(os.fsdecode(root), os.fsdecode(path), offset, ts)
-                self._summaries[leaf].add(summary)
+                self.summaries[leaf].add(summary)
                 if not is_searched:
                     self._unsearched[os.path.dirname(path_of_log)].add((leaf, summary))
         except (msgspec.MsgspecError, ValueError) as error:
@@ -84,10 +84,10 @@ class LeafTitles:
             for leaf, offset, content in cast("ClaudeReading", piece.reading).titles:
                 summary = Summary(piece.root, piece.path, offset, content.ts)
                 new[summary] = content
-                self._summaries[leaf].add(summary)
+                self.summaries[leaf].add(summary)
                 self._unsearched[os.path.dirname(piece.change.path)].add((leaf, summary))
                 batch.cursors.append(_cursor(leaf, summary, is_searched=False))
-        for piece in pieces if self._summaries else ():
+        for piece in pieces if self.summaries else ():
             batch.content += await self._titles_of(piece, new)
 
     @property
@@ -118,12 +118,12 @@ class LeafTitles:
         if session_id is None:
             return []
         content: list[Content] = []
-        for uuid in sorted(self._summaries.keys() & offsets.keys()):
+        for uuid in sorted(self.summaries.keys() & offsets.keys()):
             line = LeafLine(session_id, uuid, offsets[uuid])
             # A summary is about a session of its project: of a log in or below its folder.
             nearby = [
                 one
-                for one in sorted(self._summaries[uuid])
+                for one in sorted(self.summaries[uuid])
                 if piece.change.path.startswith(f"{os.path.dirname(path_key(one.path))}/")
             ]
             content += await self._of_line(nearby, line, new)

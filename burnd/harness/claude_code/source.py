@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, cast
 
 import msgspec
 
@@ -17,9 +17,6 @@ from burnd.logfiles.log_reader import Log, LogFormat, LogHistory, Piece
 from burnd.logfiles.scanner import below, lines_of, small_file
 from burnd.recording.candidate import Batch
 from burnd.records import Content, ToolResult
-from burnd.records.content import title_record
-from burnd.records.foreign_json import SafeDecoder
-from burnd.records.times import to_iso
 
 if TYPE_CHECKING:
     from burnd.harness.claude_code.related_sessions import LeafTitles, LiveProcesses
@@ -31,14 +28,6 @@ META = ".meta.json"
 _LARGEST_META = 64 << 10
 _NEWS_EVERY_S = 2.0  # until a process's switch to another session is noticed
 _LARGEST_OUTPUT = 64 << 20
-TITLE_N = 1 << 20  # number of a title from its own file: after those from lines
-
-
-class CustomTitle(msgspec.Struct, rename="camel"):
-    custom_title: str | None = None
-
-
-_titles = SafeDecoder(CustomTitle)
 
 
 class ClaudeLogs(LogFormat):
@@ -82,8 +71,10 @@ class ClaudeLogs(LogFormat):
 
     def content(self, log: Log, reading: ClaudeReading) -> list[Content]:
         content = _with_saved_outputs(log, reading) if reading.saved else reading.content
-        with lines_of(log.path, log.root, log.private) as line_at:
-            return [*whole_contexts(content, line_at), *_custom_title(log, reading)]
+        if any(record.context is not None for record in content):
+            with lines_of(log.path, log.root, log.private) as line_at:
+                content = list(whole_contexts(content, line_at))
+        return content
 
     async def begin(self, pipeline: Pipeline) -> None:
         from burnd.harness.claude_code.related_sessions import LeafTitles, LiveProcesses  # noqa: PLC0415
@@ -93,7 +84,8 @@ class ClaudeLogs(LogFormat):
         await self._processes.load(pipeline.index)
 
     async def add_to(self, batch: Batch, pieces: Sequence[Piece], roots: Sequence[str]) -> None:
-        await self._leaf_titles.add_to(batch, pieces)
+        if self._leaf_titles.summaries or any(cast("ClaudeReading", piece.reading).titles for piece in pieces):
+            await self._leaf_titles.add_to(batch, pieces)
         if self._pipeline.keeping.has_private:
             await self._processes.add_to(batch, roots, self._pipeline.now())
 
@@ -148,21 +140,3 @@ def _saved_output(log: Log, output: SavedOutput) -> Content | None:
         kind="tool_result",
         tool_result=ToolResult(tool_use_id=output.call_id, content=msgspec.Raw(text)),
     )
-
-
-def _custom_title(log: Log, reading: ClaudeReading) -> list[Content]:
-    """The title that a person gave, which some clients store in a separate file."""
-    place = log.place
-    if place.session_id is None or place.rail_id is not None or not reading.content:
-        return []
-    path = os.path.join(log.path.removesuffix(ENDING), "custom-title.json")
-    data = small_file(path, log.root, _LARGEST_META)
-    stored = _titles.value(data) if data is not None else None
-    title = (stored.custom_title or "").strip() if stored is not None else ""
-    if not title:
-        return []
-    try:
-        ts = to_iso(os.stat(path, follow_symlinks=False).st_mtime_ns // 1_000_000)
-    except OSError:  # deleted since
-        return []
-    return [title_record(place.session_id, "title:custom", title, ts, n=TITLE_N)]
