@@ -23,7 +23,7 @@ from burnd.index.keys import compressed, decompressed, path_key
 from burnd.index.recorded_turns import RecordedTurns
 from burnd.ledger.blobs import Pack, Packer
 from burnd.ledger.content import INLINE_BYTES, Shelved, shelve
-from burnd.logfiles.scanner import Refused, below, open_regular
+from burnd.logfiles.scanner import SUFFIX, Refused, below, open_regular
 from burnd.logfiles.tail import (
     FATAL,
     FATAL_WORDS,
@@ -182,9 +182,9 @@ class LogFormat:
     def look_beside(self, log: Log) -> None:
         """Adds the facts in a file beside the log to its place, before it is read."""
 
-    def chunk(self, log: Log, files: OpenFiles, max_bytes: int) -> Chunk:
-        """Raises Refused, or OSError if the file cannot be read now."""
-        return files.read(log.path, log.cursor, root=log.root, max_bytes=max_bytes)
+    def compressed_chunk(self, log: Log, max_bytes: int) -> Chunk | None:  # noqa: ARG002
+        """The next lines of a compressed log. Raises Refused, or OSError if the file cannot be read now."""
+        return None
 
     def content(self, log: Log, reading: Any) -> list[Content]:  # noqa: ARG002
         """The content of a reading and of files beside the log."""
@@ -416,7 +416,8 @@ class Logs:
 
     def read(self, log: Log, max_bytes: int, now: float, seen_ms: int) -> Piece:
         """Raises Refused, or OSError if the file cannot be read now."""
-        chunk = self.format.chunk(log, self.files, max_bytes)
+        chunk = self.format.compressed_chunk(log, max_bytes) if not log.path.endswith(SUFFIX) else None
+        chunk = chunk or self.files.read(log.path, log.cursor, root=log.root, max_bytes=max_bytes)
         from_start = chunk.rewound is not None or log.cursor is None
         before = None if from_start else log.cursor
         lost: list[Candidate] = []

@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Literal, Protocol, Self
 
@@ -74,10 +75,8 @@ class Changes(msgspec.Struct, frozen=True):
     reason: str = ""
 
 
-def boot_clock() -> float:
-    """Seconds since boot, including sleep if the system counts it."""
-    clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-    return time.clock_gettime(clock)
+# Seconds since boot, including sleep if the system counts it.
+boot_clock: Callable[[], float] = partial(time.clock_gettime, getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 class Drained(msgspec.Struct):

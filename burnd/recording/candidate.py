@@ -250,14 +250,14 @@ def turn_of(candidate: Candidate) -> Turn:
 def _basis(candidate: Candidate) -> Basis | None:
     if candidate.is_row:  # one that no fork copied needs no evidence
         return Basis(rank=candidate.rank, ts=candidate.claim_ts) if candidate.rank else None
-    has_usage = candidate.best.output_tokens != NO_USAGE
-    is_other_line = candidate.stopped != LineKey() and candidate.stopped.stated != candidate.best.stated
+    best, stopped = candidate.best, candidate.stopped
+    is_other_line = stopped not in (best, LineKey()) and stopped.stated != best.stated
     return Basis(
         rank=candidate.rank,
         late_born=candidate.late_born,
         strange=candidate.is_strange,
-        line=candidate.best[1:] if has_usage else None,
-        stop=candidate.stopped.stated if is_other_line else None,
+        line=best[1:] if best.output_tokens != NO_USAGE else None,
+        stop=stopped.stated if is_other_line else None,
     )
 
 

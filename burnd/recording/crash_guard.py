@@ -98,11 +98,13 @@ class CrashGuard:
         if not items:
             return
         skipped = self.skipped(name) if self._crashes else frozenset()
-        self._set_in_progress([name])
+        self._in_progress = [name]
+        self._write()
         try:
             yield from _allowed(items, skipped, item_of, skip) if skipped else items
         finally:
-            self._set_in_progress([])  # also after an exception, which is not a crash
+            self._in_progress = ()  # also after an exception, which is not a crash
+            self._write()
 
     def skipped(self, name: str) -> frozenset[Item]:
         return frozenset(one.item for one in self._crashes.values() if one.name == name and one.is_skipped)
@@ -149,11 +151,6 @@ class CrashGuard:
             self._suspects.update(dict.fromkeys(names))
             self._write()
         return names
-
-    def _set_in_progress(self, names: Sequence[str], item: Item | None = None) -> None:
-        if (names, item) != (self._in_progress, self._item):
-            self._in_progress, self._item = names, item
-            self._write()
 
     def _read(self) -> _Note:
         data = b""
@@ -215,9 +212,11 @@ class InProcessGuard(CrashGuard):
             self._count(msgspec.structs.replace(one, count=_limit(one.item) - 1))
         return list(dict.fromkeys(one.name for one in old))
 
-    def set_in_progress(self, names: Sequence[str]) -> None:
+    def set_in_progress(self, names: Sequence[str], item: Item | None = None) -> None:
         """Names the inputs in progress until the next call."""
-        self._set_in_progress(names)
+        if (names, item) != (self._in_progress, self._item):
+            self._in_progress, self._item = names, item
+            self._write()
 
     @contextlib.contextmanager
     def item(self, name: str, item: Item) -> Iterator[None]:
@@ -225,12 +224,12 @@ class InProcessGuard(CrashGuard):
         if item in self.skipped(name):
             raise SkippedItem(name)
         before = self._in_progress, self._item
-        self._set_in_progress([name], item)
+        self.set_in_progress([name], item)
         try:
             yield
         finally:
             self._crashes.pop((name, item), None)
-            self._set_in_progress(*before)
+            self.set_in_progress(*before)
 
     def summary(self, kind: str) -> str:
         """A sentence about skipped items for `status`, or an empty text."""

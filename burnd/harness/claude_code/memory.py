@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from copy import copy
 from operator import itemgetter
 from typing import Final, Literal, TypeVar
 
@@ -126,7 +127,8 @@ class Memory:
         # Agents have files of their own, so the offset is unique within the session.
         name = line.uuid or (f"@{offset}" if rail_id == MAIN else f"{rail_id}@{offset}")
         is_early = birth is not None and ts < birth and to_ms(ts) < to_ms(birth) - _INSTANT_MS
-        is_copied = is_early or line.forked_from is not None or self.is_strange(line)
+        is_strange = line.session_id != path.session_id and self.is_strange(line)
+        is_copied = is_early or is_strange or line.forked_from is not None
         return Spot(line, rail, parent, ts, offset, name, rail.last, is_copied)
 
     def link(self, uuid: str | None) -> Link | None:
@@ -187,8 +189,7 @@ class Memory:
 
     def is_strange(self, line: LineHead) -> bool:
         """Whether a line names another session than its file, as in a desktop app's fork."""
-        own = self.path.session_id
-        return line.session_id != own and own is not None and bool(line.session_id)
+        return bool(line.session_id) and self.path.session_id not in (None, line.session_id)
 
     # Context of the next message.
 
@@ -362,7 +363,10 @@ class Memory:
         out, state, links = self.out, self.state, self._rows.links
         for candidate in self._touched.values():
             candidate.late_born = state.birth is not None and state.birth > candidate.ts
-            out.candidates += with_iterations(candidate)
+            if candidate.billed_calls or candidate.submitted_calls:
+                out.candidates += with_iterations(candidate)
+            else:
+                out.candidates.append(copy(candidate))
         state.links = dict([*state.links.items(), *links.items()][-MAX_LINKS:])
         out.session_id = state.session_id
         out.project = state.project if self.path.rail_id is None else None

@@ -15,6 +15,7 @@ from burnd.harness.claude_code.lines import (
     BARE,
     IGNORED,
     SOURCE,
+    SYNTHETIC,
     SYSTEM_SUBTYPES,
     TIMED,
     TITLES,
@@ -29,7 +30,6 @@ from burnd.harness.claude_code.memory import Memory, Spot
 from burnd.harness.claude_code.messages import add_event, read_assistant
 from burnd.harness.claude_code.prompts import read_attachment, read_user
 from burnd.harness.claude_code.requests import (
-    awaits_response,
     error_of,
     fall_back,
     read_pull_link,
@@ -38,6 +38,7 @@ from burnd.harness.claude_code.requests import (
     report_attempts,
 )
 from burnd.harness.claude_code.state import (
+    UNREPORTED,
     ClaudeReading,
     ClaudeState,
     History,
@@ -116,8 +117,11 @@ class ClaudeReader:
             report_attempts(self._memory)
 
     def waiting_sessions(self) -> set[str]:
+        state = self._memory.state
         sessions = {candidate.session_id for candidate in self.open_candidates()}
-        return sessions | {self._memory.session_id} if awaits_response(self._memory) else sessions
+        if any(attempt.reported == UNREPORTED for attempt in state.attempts.values()):
+            sessions.add(self._memory.session_id)
+        return sessions
 
     def open_candidates(self) -> list[Candidate]:
         newest = (self._memory.candidate(rail.open) for rail in self._memory.state.rails.values())
@@ -177,7 +181,9 @@ class ClaudeReader:
                 return
             read = Memory.follow  # it may still be the parent of others
         spot, first = memory.locate(line, offset), len(out.content)
-        is_whole = line.type != "user" and is_shown(line)
+        message = line.message
+        is_response = message is not None and message.model != SYNTHETIC
+        is_whole = not is_response and is_shown(line)
         if is_whole:
             add_context(memory, spot, data, is_whole=True)
         read(memory, spot)

@@ -38,7 +38,6 @@ from burnd.harness.claude_code.state import (
     MAX_REQUESTS,
     MAX_SENT,
     NO_RUN,
-    UNREPORTED,
     Answered,
     Attempt,
     Sent,
@@ -296,10 +295,6 @@ def end_run(memory: Memory) -> None:
 def report_attempts(memory: Memory) -> None:
     for attempt in memory.state.attempts.values():
         _report(memory, attempt)
-
-
-def awaits_response(memory: Memory) -> bool:
-    return any(attempt.reported == UNREPORTED for attempt in memory.state.attempts.values())
 
 
 def _run(memory: Memory) -> list[Attempt]:

@@ -23,7 +23,7 @@ from burnd.index.store import IndexStore
 from burnd.logfiles.follower import LogFollower
 from burnd.logfiles.log_reader import NEVER, Log, LogFormat, LogHistory, LogReading, iso
 from burnd.logfiles.scanner import SUFFIX, Refused, lines_of, open_regular, small_file
-from burnd.logfiles.tail import MAX_LINE, Chunk, Cursor, Line, Misfit, OpenFiles
+from burnd.logfiles.tail import MAX_LINE, Chunk, Cursor, Line, Misfit
 from burnd.recording.candidate import Batch
 from burnd.recording.pipeline import Pipeline
 from burnd.recording.source import Source
@@ -62,9 +62,7 @@ class CodexLogs(LogFormat):
     def reader(self, log: Log, history: LogHistory) -> CodexReader:  # noqa: ARG002
         return CodexReader(log.place, load_state(log.state))
 
-    def chunk(self, log: Log, files: OpenFiles, max_bytes: int) -> Chunk:
-        if not log.path.endswith(COMPRESSED):
-            return super().chunk(log, files, max_bytes)
+    def compressed_chunk(self, log: Log, max_bytes: int) -> Chunk:
         return read_compressed(log.path, log.cursor, root=log.root, max_bytes=max_bytes)
 
     def content(self, log: Log, reading: LogReading) -> list[Content]:
