@@ -87,7 +87,7 @@ def _dispatch(given: list[str]) -> int:
     verb, rest = given[0], [*first_flags, *given[1:]]
     if verb == "help":
         words = [word for word in rest if word not in ("-h", "--help", "help")]
-        if not words:
+        if not words or words[0] in _SHARED_FLAGS:
             return _overview()
         return run(words[0], [*words[1:], "--help"])
     return run(verb, rest)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _MISSING = "the following arguments are required: "  # argparse's words
 _ALIKE = 0.7
+_MANY = 3  # shared options that have a section of their own
 
 
 def parser_for(verb: str, module: ModuleType) -> Parser:
@@ -144,7 +145,7 @@ def help_of(parser: Parser, width: int | None = None) -> str:
     wide = width or min(columns(), _WIDEST)
     parts = [*_usage(parser, wide), "", *_wrapped(_sentence(parser.description or ""), wide)]
     places, flags = _by_kind(parser)
-    for title, actions in (("arguments", places), ("options", flags)):
+    for title, actions in (("arguments", places), *_groups(flags).items()):
         if entries := [(_name(action), action.help or "") for action in actions]:
             indent = min(max(len(name) for name, _ in entries) + 4, 28)
             parts += ["", f"{title}:"]
@@ -170,13 +171,29 @@ def _by_kind(parser: Parser) -> tuple[list[argparse.Action], list[argparse.Actio
     return [a for a in actions if not a.option_strings], [a for a in flags if not isinstance(a, argparse._HelpAction)]
 
 
+def _groups(flags: list[argparse.Action]) -> dict[str, list[argparse.Action]]:
+    """A verb's own options first; filters and output options, which many verbs share, in sections of their own."""
+    from burnctl.flags import Output
+    from burnd.contract.reports import Filters
+
+    shared = {"filters": {*Filters.params}, "output": {*Output.params}}
+    groups: dict[str, list[argparse.Action]] = {"options": []}
+    for title, names in shared.items():
+        members = [flag for flag in flags if flag.dest in names]
+        groups[title] = members if len(members) >= _MANY else []
+    grouped = [flag for members in groups.values() for flag in members]
+    return groups | {"options": [flag for flag in flags if flag not in grouped]}
+
+
 def _choosers(parser: Parser) -> Iterable[argparse._SubParsersAction[Parser]]:
     return (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
 
 
 def _usage(parser: Parser, width: int) -> list[str]:
     places, flags = _by_kind(parser)
-    words = [_flag_word(flag) for flag in flags]
+    groups = _groups(flags)
+    words = [_flag_word(flag) for flag in groups.pop("options")]
+    words += [f"[{title.upper()}]" for title, members in groups.items() if members]
     words += [f"[{_value(place)}]" if place.nargs == "?" else _value(place) for place in places]
     words += [f"{chooser.metavar}" if chooser.required else f"[{chooser.metavar}]" for chooser in _choosers(parser)]
     head = f"usage: {parser.prog} "

@@ -178,7 +178,8 @@ def draw(
     lines = [*head, *_table(rows[:tall], screen, now, selected)]
     if len(rows) > tall:
         lines.append(screen.paint(f"and {len(rows) - tall:,} more", "dim"))
-    lines += ["", *_last_turns(view, screen, max(height - len(lines) - 4, 0) if height else 8)]
+    if turn_lines := _last_turns(view, screen, max(height - len(lines) - 4, 0) if height else 8):
+        lines += ["", *turn_lines]
     if not height:
         return [line.rstrip() for line in lines]
     keys = cut(f" q quit · s sort ({sort}) · ↑↓ select · enter why", screen.width)

@@ -28,7 +28,7 @@ def socket_of(home: Home) -> Path:
 
 def test_the_overview_names_every_command(home: Home) -> None:
     """In a script without a daemon `burnctl` alone is a question as well, and the answer fits a terminal."""
-    for words in ([], ["help"], ["--help"], ["-h"]):
+    for words in ([], ["help"], ["--help"], ["-h"], ["help", "--no-color"]):
         done = run(home, *words)
         assert done.returncode == 0
         assert all(f"  {verb} " in done.stdout for verb in present())
@@ -62,6 +62,14 @@ def test_every_command_explains_itself(home: Home) -> None:
         assert page.startswith(f"usage: burnctl {verb}")
         assert max(len(line) for line in page.splitlines() if "burnctl" not in line) <= 80
     assert run(home, "status", "--help").stdout == told[3 * [*present()].index("status")]
+
+
+def test_help_shows_a_commands_own_options_first(home: Home) -> None:
+    """Filters and output options, which many commands share, follow in sections of their own."""
+    page = run(home, "help", "summary").stdout
+    parts = ["usage:", "\noptions:\n", "  --by WHAT", "\nfilters:\n", "  --since TIME", "\noutput:\n", "  --json"]
+    places = [page.index(part) for part in parts]
+    assert places == sorted(places)
 
 
 def test_the_table_of_verbs_is_the_folder_of_commands() -> None:
