@@ -141,8 +141,14 @@ class EarlyTotals:
 
     def _take(self, change: Change) -> None:
         """Collects the records of a change for the index of totals."""
-        if self._is_collecting and (change.logged or change.open or change.closed):
-            self._changes.append(Change(logged=change.logged, open=change.open, closed=change.closed))
+        if not self._is_collecting:
+            return
+        if self._totals is None:
+            news: Change | None = Change(logged=change.logged, open=change.open, closed=change.closed)
+        else:
+            news = self._totals.filtered(change)
+        if news is not None:
+            self._changes.append(news)
 
     async def _pace(self) -> None:
         """Lets old logs wait for the pass: it takes a fraction of the time."""
@@ -168,13 +174,17 @@ class EarlyTotals:
         start, end = anyio.current_time(), self._pipeline.journal.end
         try:
             if await self._log_pass.write(path):
-                self._totals = await TotalsIndex.open(path, self._prices())
+                totals = await TotalsIndex.open(path, self._prices())
+                for change in self._changes:
+                    totals.filtered(change)  # notes their messages
+                self._totals = totals
                 lines = self._pipeline.journal.read(0, end)
                 while batch := await anyio.to_thread.run_sync(lambda: [(line, 0) for line in islice(lines, _BATCH)]):
                     await self._totals.add(Change(logged=batch))
                 self.are_exact = True
                 await self.index()
                 log.info("totals.ready", seconds=round(anyio.current_time() - start, 2))
+                await self._totals.load_passed()
         except (IndexDamaged, StorageError, OSError) as error:
             log.warning("totals.failed", error=type(error).__name__)
         if not self.are_exact:

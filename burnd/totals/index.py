@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from array import array
+from bisect import bisect_left
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
@@ -150,26 +152,64 @@ def _logged(entries: Sequence[Entry], begin: int = 0) -> list[tuple[Logged, int]
 _OF_SESSIONS = Session | Overhead | Request | Compaction
 
 
-class TotalsIndex(NamedTuple):
-    """The index of totals; it has sessions up to the number `last_session` and times up to `begun` from the pass."""
+class TotalsIndex:
+    """The index of totals, kept up to date with what the pass did not see.
 
-    store: IndexStore
-    applier: Applier
-    last_session: int
-    begun: int
+    Of the pass are sessions up to the number `last_session` and times up to `begun`.
+    """
+
+    def __init__(self, store: IndexStore, last_session: int, begun: int) -> None:
+        self.store = store
+        self._applier = Applier(store)
+        self._last_session, self._begun = last_session, begun
+        self._passed = array("q")  # sorted hashes of the turns that the pass found, with their tokens
+        self._passed_sessions: frozenset[str] = frozenset()
+        self._added: set[tuple[str, str]] = set()  # messages with a turn that is not among these
 
     @classmethod
     async def open(cls, path: Path, prices: PriceTable) -> TotalsIndex:
         store = await open_index(path)
         store.prices = prices
         meta = await store.meta()
-        return cls(store, Applier(store), int(meta["last_session"]), int(meta["begun"]))
+        return cls(store, int(meta["last_session"]), int(meta["begun"]))
+
+    async def load_passed(self) -> None:
+        """Loads what `filtered` needs: most records of old logs are as the pass found them."""
+        rows = await self.store.rows("SELECT session_id FROM sessions WHERE id <= ?", (self._last_session,))
+        self._passed_sessions = frozenset(session_id for (session_id,) in rows)
+        self._passed = await self.store.transact(lambda db: array("q", sorted(map(hash, db.execute(_PASSED)))))
+
+    def filtered(self, change: Change) -> Change | None:
+        """The records of a change that the pass may not have found; None if there are none.
+
+        Every change must go through here, in order: a message that changed is filtered no more.
+        """
+        logged = [item for item in change.logged if self._may_be_new(item[0].entry)]
+        opened = [one for one in change.open if self._may_be_new(one.turn)]
+        closed = [turn for turn in change.closed if self._may_be_new(turn)]
+        return Change(logged=logged, open=opened, closed=closed) if logged or opened or closed else None
+
+    def _may_be_new(self, entry: object) -> bool:
+        if isinstance(entry, Turn):
+            key = (entry.source, entry.message_id)
+            number = hash((*key, _tokens(entry)))
+            at = bisect_left(self._passed, number)
+            if at < len(self._passed) and self._passed[at] == number and key not in self._added:
+                return False
+            self._added.add(key)
+            return True
+        if isinstance(entry, _OF_SESSIONS):
+            return self._is_late(entry) or entry.session_id not in self._passed_sessions
+        return isinstance(entry, Copy | Stamp | Quota)
+
+    def _is_late(self, entry: Session | Overhead | Request | Compaction) -> bool:
+        return not isinstance(entry, Session) and index_ms(entry.ts) >= self._begun
 
     async def add(self, change: Change) -> None:
         """Adds what the pass did not see."""
         news = await self.store.transact(lambda db: self._news(db, change))
         if news.logged or news.open or news.closed:
-            await self.applier.apply(news)
+            await self._applier.apply(news)
 
     def _news(self, db: sqlite3.Connection, change: Change) -> Change:
         entries = [line.entry for line, _ in change.logged]
@@ -177,7 +217,7 @@ class TotalsIndex(NamedTuple):
         in_index = _KnownTurns(db, [*turns, *(one.turn for one in change.open), *change.closed])
         sessions = {one.session_id for one in entries if isinstance(one, _OF_SESSIONS)}
         rows = keyed(db, "SELECT session_id, id FROM sessions WHERE session_id IN ({keys})", [(s,) for s in sessions])
-        passed = {session_id for session_id, number in rows if number <= self.last_session}
+        passed = {session_id for session_id, number in rows if number <= self._last_session}
 
         def is_new(entry: object) -> bool:
             if isinstance(entry, Turn):
@@ -185,8 +225,7 @@ class TotalsIndex(NamedTuple):
             if isinstance(entry, Copy):
                 return not in_index.is_passed(entry)
             if isinstance(entry, _OF_SESSIONS):
-                is_late = not isinstance(entry, Session) and index_ms(entry.ts) >= self.begun
-                return is_late or entry.session_id not in passed
+                return self._is_late(entry) or entry.session_id not in passed
             return isinstance(entry, Stamp | Quota)
 
         return Change(
@@ -194,6 +233,10 @@ class TotalsIndex(NamedTuple):
             open=[one for one in change.open if in_index.is_new(one.turn)],
             closed=[turn for turn in change.closed if in_index.is_new(turn)],
         )
+
+
+def _tokens(turn: Turn) -> int:
+    return sum(msgspec.structs.astuple(turn.usage))
 
 
 class _Row(NamedTuple):
@@ -218,7 +261,7 @@ class _KnownTurns:
         row = self._turns.get(key)
         if row is None:
             return key not in self._copies
-        return not row.is_passed or sum(msgspec.structs.astuple(turn.usage)) > row.tokens
+        return not row.is_passed or _tokens(turn) > row.tokens
 
     def is_passed(self, copy: Copy) -> bool:
         key = (copy.source, copy.message_id)
@@ -226,10 +269,14 @@ class _KnownTurns:
         return key in self._copies or (row is not None and row.is_passed)
 
 
-_KNOWN = """
-WITH w(source, message_id) AS ({keys})
-SELECT n.name, t.message_id, t.input + t.output + t.reasoning + t.cache_read + t.cache_create_5m + t.cache_create_1h,
-       t.position IS NULL AND t.rev = 1 AND NOT t.open
+_TOKENS = "t.input + t.output + t.reasoning + t.cache_read + t.cache_create_5m + t.cache_create_1h"
+_IS_PASSED = "t.position IS NULL AND t.rev = 1 AND NOT t.open"
+_PASSED = (
+    f"SELECT n.name, t.message_id, {_TOKENS} FROM turns t CROSS JOIN names n ON n.id = t.source WHERE {_IS_PASSED}"
+)
+_KNOWN = f"""
+WITH w(source, message_id) AS ({{keys}})
+SELECT n.name, t.message_id, {_TOKENS}, {_IS_PASSED}
 FROM w CROSS JOIN names n ON n.name = w.source
 CROSS JOIN turns t ON t.source = n.id AND t.message_id = w.message_id
 """
