@@ -6,7 +6,7 @@ import contextlib
 from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from itertools import chain
+from itertools import chain, groupby
 from typing import Final
 
 from burnd.content.recall import Recall, Spot
@@ -41,17 +41,16 @@ class RecentWords:
 
     def __init__(self) -> None:
         self._placed: dict[str, list[Placed]] = {}  # by session, in the order of its sidecar
+        self._sizes: dict[str, int] = {}
         self.size = 0  # characters
 
     def add(self, placed: Sequence[Placed]) -> None:
         if self.size > self.MOST:
             return
-        for item in placed:
-            items = self._placed.get(item.label.session_id)
-            if items is None:
-                items = self._placed[item.label.session_id] = []
-            items.append(item)
-        self.size += _characters(placed)
+        for session_id, items in groupby(placed, key=_session):
+            some = list(items)
+            self._placed.setdefault(session_id, []).extend(some)
+            self._resize(session_id, self._sizes.get(session_id, 0) + _characters(some))
 
     def between(self, session_id: str, start: int, stop: int) -> list[Placed]:
         """The records of a session from `start` on, up to the first one missing or beyond `stop`."""
@@ -67,22 +66,33 @@ class RecentWords:
     def drop(self, session_id: str, end: int) -> None:
         items = self._placed.pop(session_id, [])
         left = items[bisect_left(items, end, key=_begin) :]
-        self.size -= _characters(items[: len(items) - len(left)])
         if left:
             self._placed[session_id] = left
+        self._resize(session_id, _characters(left))
 
     def drop_sessions(self, session_ids: set[str]) -> None:
         """Drops sessions whose content was erased, since later records have the same positions."""
         for session_id in session_ids:
-            self.size -= _characters(self._placed.pop(session_id, ()))
+            if self._placed.pop(session_id, None) is not None:
+                self._resize(session_id, 0)
+
+    def _resize(self, session_id: str, size: int) -> None:
+        self.size += size - self._sizes.pop(session_id, 0)
+        if size:
+            self._sizes[session_id] = size
 
     def clear(self) -> None:
         self._placed.clear()
+        self._sizes.clear()
         self.size = 0
 
 
 def _begin(item: Placed) -> int:
     return item.position
+
+
+def _session(item: Placed) -> str:
+    return item.label.session_id
 
 
 def _characters(items: Sequence[Placed]) -> int:
