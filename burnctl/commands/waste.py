@@ -41,7 +41,7 @@ EXAMPLES = (
 _OF_A_KIND, _OF_ONE_KIND = 4, 30
 _SMALL = 0.01  # of all that is avoidable: smaller kinds share a line
 _STYLES = {"high": "bold red", "medium": "yellow", "low": ""}
-_QUOTE, _PROJECT = 60, 14
+_QUOTE, _SHORT_QUOTE, _PROJECT = 60, 16, 14
 _WIDE = 110  # columns
 
 
@@ -223,16 +223,25 @@ def _block(
 
 
 def _findings(found: Sequence[Mapping[str, Any]], screen: Screen) -> str:
+    is_short = not screen.is_pipe and screen.width < _WIDE
     rows = []
     for finding in found:
         evidence = finding["evidence"]
         count = finding["projectCount"]
         where = counted(count, "project") if count > 1 else last_name(finding["project"]) if finding["project"] else ""
-        where = where if screen.is_pipe or screen.width >= _WIDE else cut(where, _PROJECT)
+        where = cut(where, _PROJECT) if is_short else where
         more = finding["sessionCount"] - 1
         session = enough_of_id(evidence) + (f" +{more:,}" if more else "")
         style = _STYLES[finding["severity"]]
-        rows.append(((money(finding["costUsd"]), style), (finding["severity"], style), what(finding), where, session))
+        rows.append(
+            (
+                (money(finding["costUsd"]), style),
+                (finding["severity"], style),
+                what(finding, is_short=is_short),
+                where,
+                session,
+            )
+        )
     columns = (
         Column("", "right"),
         Column("", drop=2),
@@ -243,40 +252,40 @@ def _findings(found: Sequence[Mapping[str, Any]], screen: Screen) -> str:
     return table(columns, rows, screen, header=False, indent=2)
 
 
-def what(finding: Mapping[str, Any]) -> str:
+def what(finding: Mapping[str, Any], *, is_short: bool = False) -> str:
     """`src/app.py: read again 4 times`, `Bash “npm test” failed 5 times: “FAIL rounds to cents”`."""
     evidence, times = finding["evidence"], finding["times"]
     if evidence["others"]:
         return f"{counted(evidence['others'], 'small finding')} together"
-    thing, tokens = _thing(finding), number(evidence["entered"])
+    thing, tokens = _thing(finding, _SHORT_QUOTE if is_short else _QUOTE), number(evidence["entered"])
     files = ", ".join(evidence["files"][:3])
-    requests = counted(evidence["rides"], "request")
     up_to, calls = ("up to ", f"{times:,} calls, ") if times > 1 else ("", "")
+    requests = counted(evidence["rides"], "request")
+    resent = f"{up_to}{evidence['rides']:,}\u00d7" if is_short else f"in {up_to}{requests}"
     error = f": “{cut(evidence['error'], _QUOTE)}”" if evidence.get("error") else ""
     failed = evidence["reason"] == "failed"
     proof = f" ({evidence['proof']})" if evidence.get("proof") else ""
     words = {
         "reread": f"{files}: read again {_times(times)}"
         + (", as large as before" if evidence["reason"] == "same-size" else ""),
-        "rode-far": f"{thing}: {calls}{up_to}{tokens} tokens, re-sent in {up_to}{requests}",
-        "oversized": f"{thing}: {calls}{up_to}{tokens} tokens at once",
+        "rode-far": f"{thing}: {calls}{up_to}{tokens}{'' if is_short else ' tokens,'} re-sent {resent}",
+        "oversized": f"{thing}: {calls}{up_to}{tokens} tokens{'' if is_short else ' at once'}",
         "retry-loop": f"{thing} failed {_times(times)}{error}",
         "failure-run": f"{times:,} calls in a row failed{error}",
         "edit-revert": f"{files}: {counted(times, 'edit')} undone",
         "cache-miss": f"{miss_sentence(evidence, is_short=True)}{'' if times == 1 else f', {_times(times)}'}{proof}",
-        "prefix-bloat": f"{counted(times, 'session')} started with {up_to}{tokens} tokens instead of about "
+        "prefix-bloat": f"{f'{times:,} sessions: ' if times > 1 else ''}{up_to}{tokens} tokens instead of about "
         f"{number(evidence['usual'])}",
         "compaction-churn": f"compacted {_times(times)}, at {_requests(evidence['turns'])}",
-        "delegation": f"{thing}: {'failed' if failed else 'cost more than the work itself would have'}"
-        + (f" ({times:,} subagents)" if times > 1 else ""),
+        "delegation": f"{thing}{' failed' if failed else ''}{f' ({times:,} subagents)' if times > 1 else ''}",
     }
     return words.get(finding["kind"]) or str(finding["kind"])
 
 
-def _thing(finding: Mapping[str, Any]) -> str:
+def _thing(finding: Mapping[str, Any], longest: int) -> str:
     """`Read src/app.py`, `Bash “npm test -- checkout”`."""
     evidence = finding["evidence"]
-    tool, target, quote = evidence["tool"], evidence["target"], cut(evidence.get("quote") or "", _QUOTE)
+    tool, target, quote = evidence["tool"], evidence["target"], cut(evidence.get("quote") or "", longest)
     if not quote or (finding["times"] > 1 and target):
         return " ".join(filter(None, (tool, target)))
     is_target = target is not None and quote.startswith(target.split(" ")[0])  # a command begins with its own name
