@@ -102,52 +102,61 @@ def draw(answer: Mapping[str, Any], screen: Screen, now: float, *, is_list: bool
 
         name = shlex.quote(clean(enough_of_id(hits[0])))
         screen.hint(f"read one: burnctl show {name} --from {hits[0]['msgIdx'] or 0}")
-        return "\n".join(_line(hit, hits, screen, now) for hit in hits)
+        return "\n".join(_list(hits, screen, now))
     by_session: dict[str, list[Mapping[str, Any]]] = {}
     for hit in hits:
         by_session.setdefault(hit["sessionId"], []).append(hit)
     return "\n\n".join(_session(some, clean(enough_of_id(some[0])), screen, now) for some in by_session.values())
 
 
-def _line(hit: Mapping[str, Any], hits: Sequence[Mapping[str, Any]], screen: Screen, now: float) -> str:
-    """`29660267 Add a retry shop-api 3 days ago …the words of the passage…`."""
-    facts = [_facts(one, now) for one in hits]
-    title, project, age = _facts(hit, now)
-    ids = max(width_of(clean(enough_of_id(one))) for one in hits)
-    wide = [max(width_of(one[n]) for one in facts) for n in range(3)]
-    wide[1] = wide[1] if screen.is_pipe else min(wide[1], _PROJECT)
-    name = pad(clean(enough_of_id(hit)), ids)
-    left = screen.width - ids - 2 - _LEAST_TITLE - 2 - _PASSAGE  # for project, age, and more of title and passage
-    places = []
-    for n, text, what in ((1, project, "project"), (2, age, "age")):
-        if screen.is_pipe or wide[n] + 2 <= left:
-            places.append(screen.paint(pad(cut(text, wide[n]), wide[n]), "dim"))
-            left -= wide[n] + 2
-        else:
-            screen.hide(what)
+def _list(hits: Sequence[Mapping[str, Any]], screen: Screen, now: float) -> Iterator[str]:
+    """`29660267  Add a retry  shop-api  3 days ago  …the words of the passage…` for each hit."""
+    ids = [clean(enough_of_id(hit)) for hit in hits]
+    facts = [
+        (
+            clean(hit["meta"]["title"] or "(no title)"),
+            clean(last_name(hit["meta"]["project"])),
+            ago(hit["meta"]["updatedAt"], now),
+        )
+        for hit in hits
+    ]
+    passages = [_passage(hit) for hit in hits]
+    wide = [max(map(width_of, column)) for column in (ids, *zip(*facts, strict=True))]
+    places = [1, 2]  # project and age, where there is room
+    room = _PIPE_PASSAGE
     if not screen.is_pipe:
-        wide[0] = min(wide[0], _TITLE, max(_LEAST_TITLE + left // 2, 12))
-    parts = [screen.paint(name, "cyan"), screen.paint(pad(cut(title, wide[0]), wide[0]), "bold"), *places]
-    room = _PIPE_PASSAGE if screen.is_pipe else left + _LEAST_TITLE + _PASSAGE - wide[0]
-    return "  ".join([*parts, *([_passage(hit, room, screen)] if room >= 10 else [])]).rstrip()
+        wide[2] = min(wide[2], _PROJECT)
+        left = screen.width - wide[0] - _LEAST_TITLE - _PASSAGE - 4
+        for n, what in ((1, "project"), (2, "age")):
+            if wide[n + 1] + 2 <= left:
+                left -= wide[n + 1] + 2
+            else:
+                places.remove(n)
+                screen.hide(what)
+        room = left + _LEAST_TITLE + _PASSAGE  # of title and passage
+        title = min(wide[1], _TITLE, max(_LEAST_TITLE + left // 2, 12))
+        wide[1] = min(wide[1], max(title, room - max(width_of(_bare(passage)) for passage in passages)))
+        room -= wide[1]
+    for name, about, passage in zip(ids, facts, passages, strict=True):
+        parts = [screen.paint(pad(name, wide[0]), "cyan"), screen.paint(pad(cut(about[0], wide[1]), wide[1]), "bold")]
+        parts += [screen.paint(pad(cut(about[n], wide[n + 1]), wide[n + 1]), "dim") for n in places]
+        parts += [_painted(passage, room, screen)] if room >= 10 else []
+        yield "  ".join(parts).rstrip()
 
 
-def _facts(hit: Mapping[str, Any], now: float) -> tuple[str, str, str]:
-    meta = hit["meta"]
-    return clean(meta["title"] or "(no title)"), clean(last_name(meta["project"])), ago(meta["updatedAt"], now)
-
-
-def _passage(hit: Mapping[str, Any], room: int, screen: Screen) -> str:
-    """The match in one line, cut around its first word."""
+def _passage(hit: Mapping[str, Any]) -> str:
+    """The match in one line, with marks around each word."""
     item = hit.get("matchedTitle") or next((item for item in hit["window"] if item.get("match")), None)
-    if item is None:
-        return ""
-    text = " ".join(clean(_with_marks(item["snippet"], item["highlights"])).split())
-    before, on, behind = text.partition(_ON)
+    return "" if item is None else " ".join(clean(_with_marks(item["snippet"], item["highlights"])).split())
+
+
+def _painted(passage: str, room: int, screen: Screen) -> str:
+    """The passage cut around its first marked word."""
+    before, on, behind = passage.partition(_ON)
     if not on:
-        return cut(text, room)
+        return cut(passage, room)
     third = room // 3
-    if width_of(before) > third:  # from the start of a word, if one is near
+    if width_of(before) > third and width_of(_bare(passage)) > room:  # from the start of a word, if one is near
         near = before[-max(third - 1, 0) :]
         before = "…" + (near.partition(" ")[2] if " " in near else near)
     line, used = "", 0
