@@ -26,7 +26,7 @@ from burnd.recording.candidate import BilledCall
 from burnd.records import Block, File, ServerTools, ToolCall, Usage
 from burnd.records.foreign_json import Unpacked, unpack
 from burnd.records.names import Name
-from burnd.records.turn import token_count
+from burnd.records.turn import LARGEST_COUNT, token_count
 
 NOTHING: Final = msgspec.Raw(b"")
 PLAIN_TEXT: Final = "text/plain"
@@ -302,22 +302,28 @@ def usage_of(counts: TokenCounts) -> Usage:
 
     The stated total of cache writes is right; the part without a lifetime counts as the cheaper one.
     """
-    details, split, total = counts.output_tokens_details, counts.cache_creation, counts.cache_creation_input_tokens
-    output = token_count(counts.output_tokens)
-    thinking = min(token_count(details.thinking_tokens), output) if details is not None else 0
-    five_minutes, one_hour = 0, 0
-    if split is not None:
-        five_minutes = token_count(split.ephemeral_5m_input_tokens)
-        one_hour = token_count(split.ephemeral_1h_input_tokens)
-    if total is not None:
-        written = token_count(total)
+    details, split = counts.output_tokens_details, counts.cache_creation
+    numbers: tuple[int, ...] = (
+        counts.input_tokens or 0,
+        counts.output_tokens or 0,
+        counts.cache_read_input_tokens or 0,
+        counts.cache_creation_input_tokens or 0,
+        (details.thinking_tokens or 0) if details is not None else 0,
+        (split.ephemeral_5m_input_tokens or 0) if split is not None else 0,
+        (split.ephemeral_1h_input_tokens or 0) if split is not None else 0,
+    )
+    if min(numbers) < 0 or max(numbers) >= LARGEST_COUNT:
+        numbers = tuple(map(token_count, numbers))
+    fresh, output, read, written, thinking, five_minutes, one_hour = numbers
+    thinking = min(thinking, output)
+    if counts.cache_creation_input_tokens is not None:
         one_hour = min(one_hour, written)
         five_minutes = written - one_hour
     return Usage(
-        input=token_count(counts.input_tokens),
+        input=fresh,
         output=output - thinking,
         reasoning=thinking,
-        cache_read=token_count(counts.cache_read_input_tokens),
+        cache_read=read,
         cache_create_5m=five_minutes,
         cache_create_1h=one_hour,
     )

@@ -14,12 +14,12 @@ Quality = Literal["final", "partial", "empty"]
 FORKED: Final = 4  # the bit of a rank for a message that its log marks as forked
 
 
-_LARGEST_COUNT: Final = 1 << 40
+LARGEST_COUNT: Final = 1 << 40
 
 
 def token_count(value: float | None) -> int:
     """0 for an impossible number."""
-    return int(value) if value is not None and 0 <= value < _LARGEST_COUNT else 0
+    return int(value) if value is not None and 0 <= value < LARGEST_COUNT else 0
 
 
 class Usage(Record, frozen=True, kw_only=True, omit_defaults=False):

@@ -76,7 +76,7 @@ class Memory:
         self.out = ClaudeReading()
         self._rows = LineRows()
         self._touched: dict[str, Candidate] = {}
-        self._newest: Candidate | None = None  # the last one that was touched
+        self.newest: Candidate | None = None  # the last one that was touched, as at most lines
         self.bill: tuple[UsageObject | None, Bill] = (None, Bill())  # the last one: most lines of a message repeat it
 
     @property
@@ -127,7 +127,7 @@ class Memory:
         # Agents have files of their own, so the offset is unique within the session.
         name = line.uuid or (f"@{offset}" if rail_id == MAIN else f"{rail_id}@{offset}")
         is_early = birth is not None and ts < birth and to_ms(ts) < to_ms(birth) - _INSTANT_MS
-        is_strange = line.session_id != path.session_id and self.is_strange(line)
+        is_strange = line.session_id != path.session_id is not None and self.is_strange(line)
         is_copied = is_early or is_strange or line.forked_from is not None
         return Spot(line, rail, parent, ts, offset, name, rail.last, is_copied)
 
@@ -271,9 +271,7 @@ class Memory:
         return self.past().candidates.get(message_id)
 
     def touch(self, candidate: Candidate) -> None:
-        if candidate is self._newest:  # as at most lines
-            return
-        self._newest = candidate
+        self.newest = candidate
         state, message_id = self.state, candidate.message_id
         if not candidate.restored:
             self._touched[message_id] = candidate
@@ -287,14 +285,14 @@ class Memory:
     def without_output(self, read: Callable[[], str | None]) -> str | None:
         """Reads a restored line: it is remembered like any other, but all of it is recorded already."""
         out, before = self.out, self._touched
-        self.out, self._touched, self._newest = ClaudeReading(counts=out.counts), {}, None
+        self.out, self._touched, self.newest = ClaudeReading(counts=out.counts), {}, None
         try:
             return read()
         finally:
             for name, candidate in self._touched.items():
                 candidate.settled = candidate.restored = True
                 self._rows.candidates[name] = candidate
-            self.out, self._touched, self._newest = out, before, None
+            self.out, self._touched, self.newest = out, before, None
             self.state.context.clear()
 
     def settle(self, message_id: str | None) -> None:
@@ -372,7 +370,7 @@ class Memory:
         out.project = state.project if self.path.rail_id is None else None
         out.state = dump_state(state)
         self.out, self._rows, self._touched, self._past = ClaudeReading(), LineRows(), {}, None
-        self._newest = None
+        self.newest = None
         self._has_past = self.history is not None and bool(state.rails)
         return out
 

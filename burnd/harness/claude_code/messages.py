@@ -80,13 +80,16 @@ def read_assistant(memory: Memory, spot: Spot) -> None:
         message_id = _substitute_id(memory, spot, message_id)
     if line.request_ref is not None:
         answer_attempt(memory, line.request_ref, message.usage)
-    candidate = memory.candidate(message_id, spot.rail) or _begin(memory, spot, message_id)
+    candidate = memory.newest
+    if candidate is None or candidate.message_id != message_id:
+        candidate = memory.candidate(message_id, spot.rail) or _begin(memory, spot, message_id)
     _update_usage(memory, candidate, spot, message)
     if message.diagnostics is not None or candidate.request_ref is not None:
         add_facts(memory, candidate, message)
     if spot.name not in candidate.lines and len(candidate.lines) < MOST_BLOCKS:
         _add_line(memory, candidate, spot, message)
-    memory.touch(candidate)
+    if candidate is not memory.newest:
+        memory.touch(candidate)
     memory.add_link(spot, turn=message_id, prompt=candidate.prompt_id, is_response=True)
 
 
@@ -256,13 +259,11 @@ def _add_line(memory: Memory, candidate: Candidate, spot: Spot, message: ClaudeM
     blocks: Sequence[ContentBlock]
     blocks = [ContentBlock(type="text", text=content)] if isinstance(content, str) else content or []
     prints = [_print(spot.line, block) for block in blocks]
-    if candidate.prints:
-        earlier = frozenset(candidate.prints)
-        if not earlier.isdisjoint(prints):
-            blocks = [block for print_, block in zip(prints, blocks, strict=True) if print_ not in earlier]
-            prints = [print_ for print_ in prints if print_ not in earlier]
-            if not blocks:
-                return
+    if candidate.prints and not (earlier := frozenset(candidate.prints)).isdisjoint(prints):
+        blocks = [block for print_, block in zip(prints, blocks, strict=True) if print_ not in earlier]
+        prints = [print_ for print_ in prints if print_ not in earlier]
+        if not blocks:
+            return
     if spot.is_copied:
         memory.out.copied.append(candidate.message_id)
     # No model writes so many blocks; without a limit, each further line would take longer.
@@ -296,31 +297,33 @@ def _add_block(memory: Memory, candidate: Candidate, block: ContentBlock) -> Non
 
 def _print(line: ClaudeLine, block: ContentBlock) -> int:
     """A fingerprint of a block within its message: of its id, or of its text and logged index."""
+    kind = block.type
     if block.id:
-        return crc32(f"{block.type} {block.id}".encode())
+        return crc32(f"{kind} {block.id}".encode())
     text = block.tool_use_id or block.text or f"{block.thinking or ''} {block.signature or block.data or ''}"
-    place = f"{block.type} " if block.tool_use_id else f"{block.type} {line.api_block_index} "
+    place = f"{kind} " if block.tool_use_id else f"{kind} {line.api_block_index} "
     return crc32(block.input, crc32(text.encode(), crc32(place.encode())))
 
 
 def _add_call(memory: Memory, candidate: Candidate, block: ContentBlock) -> None:
     parsed = parse_call(block)
-    call = parsed.call
+    call, what = parsed.call, kind(parsed.call.name)
     block.input = parsed.input
-    if _has_call(candidate, call.id):
+    if _call_number(candidate, call.id) >= 0:
         return
     # The provider's tools are answered within the response, if at all.
     runs_here = block.type == "tool_use"
     candidate.calls += (call if runs_here else replace(call, is_error=False),)
-    read_memory_edit(memory, call)
-    if creates_pull_request(parsed.command):
+    if what == "edit":
+        read_memory_edit(memory, call)
+    if parsed.command is not None and creates_pull_request(parsed.command):
         keep(memory.state.pull_calls, call.id, None, MAX_PULLS)
     if parsed.file is not None and parsed.file not in candidate.files:
         candidate.files += (parsed.file,)
     if parsed.prompt is not None:
         delegation = Delegation(call.id, short_hash(parsed.prompt.encode()), call.target)
         keep(memory.state.delegations, call.id, delegation, MAX_DELEGATIONS)
-    if kind(call.name) in ("edit", "shell") and (prompt := memory.prompt(candidate.prompt_id)) is not None:
+    if what in ("edit", "shell") and (prompt := memory.prompt(candidate.prompt_id)) is not None:
         walk = activity.step(prompt.walk, (activity.Call(call.name),))
         candidate.prompt_retries = walk.retries
         if walk != prompt.walk:
@@ -335,34 +338,37 @@ def add_result(
     result = result_of(call_id, block.content)
     if state.delegations:
         state.delegations.pop(call_id, None)
-    candidate = _message_with(memory, spot, call_id)
+    candidate, number = _message_with(memory, spot, call_id)
     if candidate is None:
         return result.blocks, None, None
-    calls, first = list(candidate.calls), None
-    for n, call in enumerate(calls):
-        if call.id == call_id:
-            # It failed if it is marked so, or if the exit code is not zero.
-            failed = bool(block.is_error) or (call.name == "Bash" and _FAILED_SHELL.match(result.head) is not None)
-            refused = failed and result.is_refusal
-            calls[n] = replace(call, result_hash=result.hash, is_error=failed, is_refused=refused)
-            first = first or calls[n]
-    candidate.calls = tuple(calls)
+    call = candidate.calls[number]
+    # It failed if it is marked so, or if the exit code is not zero.
+    failed = bool(block.is_error) or (call.name == "Bash" and _FAILED_SHELL.match(result.head) is not None)
+    refused = failed and result.is_refusal
+    call = replace(call, result_hash=result.hash, is_error=failed, is_refused=refused)
+    candidate.calls = (*candidate.calls[:number], call, *candidate.calls[number + 1 :])
     if call_id in state.pull_calls:
         read_pull_result(memory, candidate, call_id, block.content)
-    memory.touch(candidate)
-    return result.blocks, candidate, first
+    if candidate is not memory.newest:
+        memory.touch(candidate)
+    return result.blocks, candidate, call
 
 
-def _message_with(memory: Memory, spot: Spot, call_id: str) -> Candidate | None:
+def _message_with(memory: Memory, spot: Spot, call_id: str) -> tuple[Candidate | None, int]:
+    """The message with a call, and the call's number in it."""
     above = memory.candidate(spot.parent.turn) if spot.parent is not None else None
-    if above is not None and _has_call(above, call_id):
-        return above
+    if above is not None and (number := _call_number(above, call_id)) >= 0:
+        return above, number
     source = memory.link(spot.line.source_tool_assistant_uuid)
     by_line = memory.candidate(source.turn) if source is not None else None
-    if by_line is not None and _has_call(by_line, call_id):
-        return by_line
-    return next((one for one in memory.state.candidates.values() if _has_call(one, call_id)), None)
+    for candidate in (by_line, *memory.state.candidates.values()):
+        if candidate is not None and (number := _call_number(candidate, call_id)) >= 0:
+            return candidate, number
+    return None, -1
 
 
-def _has_call(candidate: Candidate, call_id: str) -> bool:
-    return call_id in [call.id for call in candidate.calls]
+def _call_number(candidate: Candidate, call_id: str) -> int:
+    for number, call in enumerate(candidate.calls):
+        if call.id == call_id:
+            return number
+    return -1

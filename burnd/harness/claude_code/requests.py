@@ -23,7 +23,7 @@ from typing import Final
 
 import msgspec
 
-from burnd.classify.tools import kind, mcp_server
+from burnd.classify.tools import mcp_server
 from burnd.harness.anthropic import TokenCounts
 from burnd.harness.claude_code import lines as claude_lines
 from burnd.harness.claude_code.lines import SOURCE, Attachment, BareLine, ClaudeMessage
@@ -203,7 +203,7 @@ def read_prompt_changes(memory: Memory, attachment: Attachment, *, is_begun: boo
 
 
 def read_memory_edit(memory: Memory, call: ToolCall) -> None:
-    if call.target and kind(call.name) == "edit" and call.target.rpartition("/")[2].lower() in _MEMORY_FILES:
+    if call.target and call.target.rpartition("/")[2].lower() in _MEMORY_FILES:
         _add_change(memory, PromptChange(kind="memory", name=call.target))
 
 
