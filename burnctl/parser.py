@@ -143,14 +143,16 @@ def help_of(parser: Parser, width: int | None = None) -> str:
     from burnctl.render.screen import columns
 
     wide = width or min(columns(), _WIDEST)
-    parts = [*_usage(parser, wide), "", *_wrapped(_sentence(parser.description or ""), wide)]
+    about = parser.description or ""
+    about = about[:1].upper() + about[1:] + ("" if not about or about.endswith((".", ":", "?")) else ".")
+    parts = [*_usage(parser, wide), "", *_wrapped(about, wide)]
     places, flags = _by_kind(parser)
     for title, actions in (("arguments", places), *_groups(flags).items()):
         if entries := [(_name(action), action.help or "") for action in actions]:
             indent = min(max(len(name) for name, _ in entries) + 4, 28)
             parts += ["", f"{title}:"]
-            for name, about in entries:
-                parts += _entry(name, about, indent, wide)
+            for name, text in entries:
+                parts += _entry(name, text, indent, wide)
     for action in _choosers(parser):
         parts += ["", f"{str(action.metavar).lower()}s:"]
         for choice in action._choices_actions:
@@ -192,7 +194,10 @@ def _choosers(parser: Parser) -> Iterable[argparse._SubParsersAction[Parser]]:
 def _usage(parser: Parser, width: int) -> list[str]:
     places, flags = _by_kind(parser)
     groups = _groups(flags)
-    words = [_flag_word(flag) for flag in groups.pop("options")]
+    words = []
+    for flag in groups.pop("options"):
+        word = f"{flag.option_strings[-1]} {_value(flag)}" if flag.nargs != 0 else flag.option_strings[-1]
+        words.append(word if flag.required else f"[{word}]")
     words += [f"[{title.upper()}]" for title, members in groups.items() if members]
     words += [f"[{_value(place)}]" if place.nargs == "?" else _value(place) for place in places]
     words += [f"{chooser.metavar}" if chooser.required else f"[{chooser.metavar}]" for chooser in _choosers(parser)]
@@ -204,12 +209,6 @@ def _usage(parser: Parser, width: int) -> list[str]:
 
     lines = wrap(head + glued, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
     return [line.replace("\0", " ") for line in lines]
-
-
-def _flag_word(action: argparse.Action) -> str:
-    flag = action.option_strings[-1]
-    word = f"{flag} {_value(action)}" if action.nargs != 0 else flag
-    return word if action.required else f"[{word}]"
 
 
 def _value(action: argparse.Action) -> str:
@@ -229,10 +228,6 @@ def _name(action: argparse.Action) -> str:
         return str(action.metavar or action.dest.upper())
     names = ", ".join(action.option_strings)
     return names if action.nargs == 0 else f"{names} {_value(action)}"
-
-
-def _sentence(text: str) -> str:
-    return text[:1].upper() + text[1:] + ("" if not text or text.endswith((".", ":", "?")) else ".")
 
 
 def _entry(name: str, about: str, indent: int, width: int) -> list[str]:

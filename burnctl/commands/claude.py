@@ -69,11 +69,16 @@ class Wrapped:
     def run(self, program: str, arguments: Sequence[str]) -> int:
         before: Look = {}
         expected = None
-        if self._session.id is not None:
-            self._tell(self._session.id)
+        if self._session.id is not None:  # an error here stops us before Claude Code starts
+            with Client(timeout=delivery.ANSWER_S) as client:
+                receipt = delivery.announcement(client, self._wishes(self._session.id), self._begun_at)
+                self._stamp(client, self._session.id, 0 if receipt.spooled else delivery.ANSWER_S)
         else:
             before = self._look()
-            expected = self._expect(before)
+            expected = newest(before) if self._session.kind == CONTINUED else None
+            if expected is not None:
+                with Client(timeout=delivery.ANSWER_S) as client:
+                    delivery.announcement(client, self._wishes(expected), self._begun_at)
         ended = self._run(program, arguments)
         try:
             session_id = self._session.id or self._find(before, expected)
@@ -139,14 +144,6 @@ class Wrapped:
         except OSError:
             return False
 
-    def _expect(self, before: Look) -> str | None:
-        """Announces the session that `--continue` should resume."""
-        expected = newest(before) if self._session.kind == CONTINUED else None
-        if expected is not None:
-            with Client(timeout=delivery.ANSWER_S) as client:
-                delivery.announcement(client, self._wishes(expected), self._begun_at)
-        return expected
-
     def _find(self, before: Look, expected: str | None) -> str | None:
         """The resumed session, found by what was written; tags it if it is not the expected one."""
         session_id = written_to(before, self._look(), expected)
@@ -158,12 +155,6 @@ class Wrapped:
                     delivery.announcement(client, self._wishes(session_id), self._begun_at)
                 self._stamp(client, session_id)
         return session_id
-
-    def _tell(self, session_id: str) -> None:
-        """Announces and tags a session. An error here stops us before Claude Code starts."""
-        with Client(timeout=delivery.ANSWER_S) as client:
-            receipt = delivery.announcement(client, self._wishes(session_id), self._begun_at)
-            self._stamp(client, session_id, 0 if receipt.spooled else delivery.ANSWER_S)
 
     def _stamp(self, client: Client, session_id: str, timeout: float = delivery.ANSWER_S) -> None:
         """Tags all of a new session, and the rest of an older one."""

@@ -98,7 +98,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     if options.install and options.shell != "words":
-        return _install(options.shell or _login_shell())
+        return _install(options.shell)
     if options.shell is None:
         raise UsageError("completions: SHELL is missing", f"choose from {', '.join(_SCRIPTS)}")
     if options.shell in _SCRIPTS:
@@ -113,19 +113,13 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _login_shell() -> str:
+def _install(shell: str | None) -> int:
     import os
 
-    shell = os.path.basename(os.environ.get("SHELL", ""))
+    shell = shell or os.path.basename(os.environ.get("SHELL", ""))
     if shell not in _SCRIPTS:
         what = f"no completions for the shell in SHELL, {shell!r}" if shell else "SHELL does not name a shell"
         raise UsageError(f"completions: {what}", f"name one: burnctl completions {'|'.join(_SCRIPTS)} --install")
-    return shell
-
-
-def _install(shell: str) -> int:
-    import os
-
     variable, usual, name = _PLACES[shell]
     path = os.path.join(os.environ.get(variable) or os.path.join(os.path.expanduser("~"), usual), name)
     try:

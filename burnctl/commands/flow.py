@@ -252,19 +252,15 @@ class _Picture:
         yield _svg_text(16, base - 19, cut(clean(short_id(who)), 24), "d") if n else ""
         cost = f", {money(lane['costUsd'])}" if lane["costUsd"] is not None else ""
         yield _svg_text(16, base - 4, counted(lane["turns"], "request") + cost, "d")
-        yield from self._context(n, lane, top)
-        for m, step in enumerate(lane["steps"]):
-            yield from self._step(self._x[n, m], step, base)
-
-    def _context(self, n: int, lane: Mapping[str, Any], top: int) -> Iterator[str]:
-        foot = top + _CONTEXT
-        points = []
+        foot, points = top + _CONTEXT, []
         for m, step in enumerate(lane["steps"]):
             x, y = self._x[n, m], foot - (_CONTEXT - 4) * step["context"] / self._largest
             points += [f"{x:.1f},{y:.1f}", f"{x + self._column:.1f},{y:.1f}"]
         if points:
             first, last = points[0].split(",")[0], points[-1].split(",")[0]
             yield f'<polygon class="c" points="{first},{foot} {" ".join(points)} {last},{foot}"/>'
+        for m, step in enumerate(lane["steps"]):
+            yield from self._step(self._x[n, m], step, base)
 
     def _step(self, x: float, step: Mapping[str, Any], base: int) -> Iterator[str]:
         wide = max(self._column * 0.8, 0.6)
@@ -365,10 +361,16 @@ def _mermaid_lines(answer: Mapping[str, Any], lanes: Sequence[Sequence[_Node]]) 
 
 
 def _nodes(lanes: Sequence[Mapping[str, Any]]) -> Iterator[Sequence[_Node]]:
+    """A node for each step; of many steps one for those up to the next prompt, new context or rewind."""
     each = sum(len(lane["steps"]) for lane in lanes) <= _MOST_NODES
     remaining = _MOST_NODES
     for lane in lanes:
-        nodes = [[step] for step in lane["steps"]] if each else _groups(lane["steps"])[:remaining]
+        nodes: list[_Node] = []
+        for step in lane["steps"]:
+            if each or not nodes or step["asked"] or step["began"] or step["goesOnFrom"] is not None:
+                nodes.append([])
+            nodes[-1].append(step)
+        nodes = nodes[:remaining]
         remaining -= len(nodes)
         yield nodes
 
@@ -376,16 +378,6 @@ def _nodes(lanes: Sequence[Mapping[str, Any]]) -> Iterator[Sequence[_Node]]:
 def _place(nodes: Sequence[_Node], turn: int) -> int | None:
     """The first node that has this turn."""
     return next((at for at, steps in enumerate(nodes) if turn <= steps[-1]["lastTurnIndex"]), None)
-
-
-def _groups(steps: Sequence[Mapping[str, Any]]) -> list[_Node]:
-    """Turns up to the next prompt, new context or rewind."""
-    groups: list[_Node] = []
-    for step in steps:
-        if not groups or step["asked"] or step["began"] or step["goesOnFrom"] is not None:
-            groups.append([])
-        groups[-1].append(step)
-    return groups
 
 
 def _start(n: int, lane: Mapping[str, Any], lanes: Sequence[Sequence[_Node]]) -> str:

@@ -99,12 +99,8 @@ def _shown(plan: dict[str, Any], screen: Screen, *, is_project: bool) -> str:
     lines = [table(columns, rows, screen)]
     if (more := plan["count"] - len(rows)) > 0:
         lines.append(f"... and {count(more)} more")
-    where = _where(plan) if is_project else ""
+    where, folders = "", len({row["project"] for row in plan["sessions"]})
+    if is_project and folders > 1:
+        where = f" in {folders} folders (a project is all clones and worktrees of its repository)"
     text = f"This would erase the content of {counted(plan['count'], 'session')}{where}, {size(plan['bytes'])} on disk."
     return "\n".join([*wrap(text, screen.width), "", *lines])
-
-
-def _where(plan: dict[str, Any]) -> str:
-    """The number of folders: a project includes its clones."""
-    folders = len({row["project"] for row in plan["sessions"]})
-    return f" in {folders} folders (a project is all clones and worktrees of its repository)" if folders > 1 else ""

@@ -153,9 +153,16 @@ def _running(title: str, window: dict[str, Any], now: float, screen: Screen, lim
     if quota:
         lines[0] = lines[0].replace(used, screen.paint(used, styles.used(quota["usedPercent"])), 1)
         lines += _quota(window, now, screen)
-    lines += _wrapped(f"  since {moment(window['from'], now)}  {_used(window)}", screen)
-    if window["pace"] is not None:
-        lines += _wrapped(f"  at this rate  {_pace(window)}", screen)
+    unpriced = f" ({unpriced_of(window['unpricedTurns'])})" if window["unpricedTurns"] else ""
+    requests, tokens = counted(window["turns"], "request"), roughly(sum(window["usage"].values()), "token")
+    so_far = f"{requests}, {tokens}, {money(window['costUsd'])}{unpriced}"
+    lines += _wrapped(f"  since {moment(window['from'], now)}  {so_far}", screen)
+    if (pace := window["pace"]) is not None:
+        hourly, ahead = money(pace["usdPerHour"]), money(window["projected"]["costUsd"])
+        if pace["usdPerHour"] is None:  # no price
+            hourly = f"{number(pace['tokensPerHour'])} tokens"
+            ahead = f"{number(window['projected']['tokens'])} tokens"
+        lines += _wrapped(f"  at this rate  {hourly} an hour, {ahead} by its end", screen)
     return "\n".join(lines)
 
 
@@ -203,21 +210,8 @@ def _wrapped(line: str, screen: Screen) -> list[str]:
     return [first, *(f"  {part}" for part in more)]
 
 
-def _used(window: dict[str, Any]) -> str:
-    unpriced = f" ({unpriced_of(window['unpricedTurns'])})" if window["unpricedTurns"] else ""
-    requests, tokens = counted(window["turns"], "request"), roughly(sum(window["usage"].values()), "token")
-    return f"{requests}, {tokens}, {money(window['costUsd'])}{unpriced}"
-
-
 def unpriced_of(requests: int) -> str:
     return f"{count(requests)} without a price"
-
-
-def _pace(window: dict[str, Any]) -> str:
-    pace, ahead = window["pace"], window["projected"]
-    if pace["usdPerHour"] is None:
-        return f"{number(pace['tokensPerHour'])} tokens an hour, {number(ahead['tokens'])} tokens by its end"
-    return f"{money(pace['usdPerHour'])} an hour, {money(ahead['costUsd'])} by its end"
 
 
 def _quota(window: dict[str, Any], now: float, screen: Screen) -> list[str]:

@@ -40,8 +40,12 @@ def run(options: argparse.Namespace) -> int:
     for answer in answers:
         if options.json:
             json_line(answer)
+        elif answer["rebuilt"] == "index":
+            print("the index is rebuilt")
+        elif count := answer["turns"]:
+            print(f"{count:,} requests are labelled" if count != 1 else "1 request is labelled")
         else:
-            print(_told(answer, anew=options.force))
+            print("no request has a new label" if options.force else "every request was labelled already")
     return 0
 
 
@@ -50,12 +54,3 @@ def _done(client: Client, what: str, **params: Any) -> dict[str, Any]:
 
     with ProgressLine(what) as client.progress:
         return client.ask(RebuildParams, params)
-
-
-def _told(answer: dict[str, Any], *, anew: bool) -> str:
-    if answer["rebuilt"] == "index":
-        return "the index is rebuilt"
-    count = answer["turns"]
-    if not count:
-        return "no request has a new label" if anew else "every request was labelled already"
-    return f"{count:,} requests are labelled" if count != 1 else "1 request is labelled"

@@ -193,7 +193,8 @@ def _lines(answers: Mapping[str, Any]) -> Iterator[str]:
 
     days = answers["days"]
     totals, filters = days["totals"], days["filters"]
-    title = "Agent spending" + _period(days)
+    keys = [row["key"] for row in days["rows"] if row["key"]]
+    title = ", ".join(["Agent spending", *([" to ".join(dict.fromkeys((keys[0], keys[-1])))] if keys else [])])
     yield '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">'
     yield '<meta name="viewport" content="width=device-width,initial-scale=1">'
     yield f"<title>{_text(title)}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n<main>"
@@ -223,13 +224,6 @@ def _lines(answers: Mapping[str, Any]) -> Iterator[str]:
     for note in [*caveats(days), API_PRICES]:
         yield f'<p class="dim">{_text(note)}</p>'
     yield f"</main>\n<script>{_SCRIPT}</script>\n</body>\n</html>"
-
-
-def _period(days: Mapping[str, Any]) -> str:
-    rows = [row["key"] for row in days["rows"] if row["key"]]
-    if not rows:
-        return ""
-    return f", {rows[0]}" if rows[0] == rows[-1] else f", {rows[0]} to {rows[-1]}"
 
 
 def _cards(totals: Mapping[str, Any], answers: Mapping[str, Any]) -> Iterator[str]:

@@ -154,9 +154,15 @@ class Transcript:
         if block.get("lost"):
             yield self._screen.paint(f"[{block['kind']}: {block['lost']} on disk]", "red")
         elif "toolUse" in block:
-            yield from self._call(block["toolUse"], is_cut=is_cut)
+            use = block["toolUse"]
+            yield from self._tool(
+                _CALL, use["name"], "blue", use.get("input"), _arguments(use.get("input")), is_cut=is_cut
+            )
         elif "toolResult" in block:
-            yield from self._result(block["toolResult"], is_cut=is_cut)
+            result = block["toolResult"]
+            style, failed = ("red", " failed" * (not self._raw)) if result.get("isError") else ("magenta", "")
+            name = (result.get("toolName") or "result") + failed
+            yield from self._tool(_RESULT, name, style, result.get("content"), is_cut=is_cut)
         elif "file" in block and not block.get("text"):
             file = block["file"]
             much = f", {size(file['bytes'])}" if file.get("bytes") else ""
@@ -174,23 +180,17 @@ class Transcript:
         if is_cut:
             yield self._screen.paint("… cut here", "dim")
 
-    def _call(self, use: Mapping[str, Any], *, is_cut: bool) -> Iterator[str]:
-        if not self._raw:
-            yield self._folded(_CALL, use["name"], _arguments(use.get("input")), "blue", with_size=False)
-            return
-        yield self._screen.paint(f"{_CALL} {clean(use['name'])}", "blue")
-        yield from self._whole(_plain(use.get("input")), is_cut=is_cut)
-
-    def _result(self, result: Mapping[str, Any], *, is_cut: bool) -> Iterator[str]:
-        name = result.get("toolName") or "result"
-        style = "red" if result.get("isError") else "magenta"
-        text = _plain(result.get("content"))
-        if not self._raw:
-            label = f"{name} failed" if result.get("isError") else name
-            yield self._folded(_RESULT, label, text, style, is_cut=is_cut)
-            return
-        yield self._screen.paint(f"{_RESULT} {clean(name)}", style)
-        yield from self._whole(text, is_cut=is_cut)
+    def _tool(
+        self, sign: str, name: str, style: str, value: Any, brief: str | None = None, *, is_cut: bool
+    ) -> Iterator[str]:
+        """A call or a result: in a line, with `brief` instead of its text and size, or with --raw in full."""
+        if self._raw:
+            yield self._screen.paint(f"{sign} {clean(name)}", style)
+            yield from self._whole(_plain(value), is_cut=is_cut)
+        elif brief is None:
+            yield self._folded(sign, name, _plain(value), style, is_cut=is_cut)
+        else:
+            yield self._folded(sign, name, brief, style, with_size=False)
 
     def _folded(
         self, sign: str, name: str, text: str, style: str, *, with_size: bool = True, is_cut: bool = False

@@ -230,8 +230,13 @@ def _table(answer: dict[str, Any], screen: Screen) -> str:
         )
         for name in names
     }
-    columns = [
-        *(_name_column(name, labels[name]) for name in names),
+    columns = []
+    for name in names:  # cut only after all columns that can be hidden are hidden: rows must not look alike
+        longest = max(map(width_of, labels[name]), default=0)
+        where = "start" if name == "project" else "middle"
+        title = _TITLES.get(name, name.removeprefix("tag:"))
+        columns.append(Column(title, least=min(longest, _LONGEST_NAME), where=where))
+    columns += [
         Column("title", least=30 if screen.width >= _WIDE_ENOUGH else 12),
         Column("project", least=8, drop=3),
         Column("requests", "right", drop=1 if has_titles else 0),
@@ -260,13 +265,6 @@ def _table(answer: dict[str, Any], screen: Screen) -> str:
     totals = answer["totals"] | {"share": None, "quality": answer.get("quality")}
     footer = ["total", *[""] * (len(names) - 1), "", "", *_cells(totals, None), ""]
     return table(columns, rows, screen, footer=footer)
-
-
-def _name_column(name: str, labels: list[str]) -> Column:
-    """Names are cut only after all columns that can be hidden are hidden: rows must not look alike."""
-    longest = max(map(width_of, labels), default=0)
-    where = "start" if name == "project" else "middle"
-    return Column(_TITLES.get(name, name.removeprefix("tag:")), least=min(longest, _LONGEST_NAME), where=where)
 
 
 def _labels(rows: list[dict[str, Any]], by: str, screen: Screen) -> list[str]:

@@ -171,6 +171,8 @@ def draw(
     view: View, screen: Screen, now: float, *, sort: str = _SORTS[0], selected: str | None = None, height: int = 0
 ) -> list[str]:
     """The lines of the view; with a `height` as many as fit, and the keys at the bottom."""
+    from burnctl.commands.tail import heading, turn_line
+
     rows = ordered(view.sessions, sort)
     head = [*_headline(view, screen, now), ""]
     room = max(height - len(head) - 5, 1) if height else len(rows)
@@ -178,8 +180,10 @@ def draw(
     lines = [*head, *_table(rows[:tall], screen, now, selected)]
     if len(rows) > tall:
         lines.append(screen.paint(f"and {len(rows) - tall:,} more", "dim"))
-    if turn_lines := _last_turns(view, screen, max(height - len(lines) - 4, 0) if height else 8):
-        lines += ["", *turn_lines]
+    if most := max(height - len(lines) - 4, 0) if height else 8:
+        turns = view.turns[: -most - 1 : -1]
+        lines += ["", heading(screen)] if turns else []
+        lines += [turn_line(turn, screen, dim=bool(turn.get("open"))) for turn in turns]
     if not height:
         return [line.rstrip() for line in lines]
     keys = cut(f" q quit · s sort ({sort}) · ↑↓ select · enter why", screen.width)
@@ -243,15 +247,6 @@ def _table(rows: Sequence[Mapping[str, Any]], screen: Screen, now: float, select
         Column("state", least=7),
     )
     return table(columns, cells, screen).splitlines()
-
-
-def _last_turns(view: View, screen: Screen, most: int) -> list[str]:
-    from burnctl.commands.tail import heading, turn_line
-
-    turns = view.turns[-most:] if most else []
-    if not turns:
-        return []
-    return [heading(screen), *(turn_line(turn, screen, dim=bool(turn.get("open"))) for turn in reversed(turns))]
 
 
 class _Terminal:

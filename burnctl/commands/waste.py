@@ -258,6 +258,8 @@ def what(finding: Mapping[str, Any], *, is_short: bool = False) -> str:
     if evidence["others"]:
         return f"{counted(evidence['others'], 'small finding')} together"
     thing, tokens = _thing(finding, _SHORT_QUOTE if is_short else _QUOTE), number(evidence["entered"])
+    at = evidence["turns"]
+    requests_at = f"request{'s' if len(at) > 1 else ''} {', '.join(map(str, at[:4]))}{', ...' if len(at) > 4 else ''}"
     files = ", ".join(evidence["files"][:3])
     up_to, calls = ("up to ", f"{times:,} calls, ") if times > 1 else ("", "")
     requests = counted(evidence["rides"], "request")
@@ -276,7 +278,7 @@ def what(finding: Mapping[str, Any], *, is_short: bool = False) -> str:
         "cache-miss": f"{miss_sentence(evidence, is_short=True)}{'' if times == 1 else f', {_times(times)}'}{proof}",
         "prefix-bloat": f"{f'{times:,} sessions: ' if times > 1 else ''}{up_to}{tokens} tokens instead of about "
         f"{number(evidence['usual'])}",
-        "compaction-churn": f"compacted {_times(times)}, at {_requests(evidence['turns'])}",
+        "compaction-churn": f"compacted {_times(times)}, at {requests_at}",
         "delegation": f"{thing}{' failed' if failed else ''}{f' ({times:,} subagents)' if times > 1 else ''}",
     }
     return words.get(finding["kind"]) or str(finding["kind"])
@@ -294,8 +296,3 @@ def _thing(finding: Mapping[str, Any], longest: int) -> str:
 
 def _times(count: int) -> str:
     return {1: "once", 2: "twice"}.get(count, f"{count:,} times")
-
-
-def _requests(turns: Sequence[int]) -> str:
-    names = ", ".join(str(turn) for turn in turns[:4]) + (", ..." if len(turns) > 4 else "")
-    return f"{'request' if len(turns) == 1 else 'requests'} {names}"
