@@ -279,7 +279,8 @@ class Finder:
         last_state = ""
         while True:
             changes = await self.watcher.changes()
-            for path in map(self._format.log_of, changes.paths):
+            for changed in changes.paths:
+                path = self._format.log_of(changed) if changed.endswith(self._format.beside) else changed
                 if self.root_of(path) is not None:
                     self._queue.add(path)
             if changes.scan_all:  # a new state requests a scan

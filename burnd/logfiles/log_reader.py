@@ -11,6 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime
+from functools import partial
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Final, Literal, NamedTuple, Protocol, TypeVar
@@ -180,7 +181,8 @@ class LogFormat:
         raise NotImplementedError
 
     def look_beside(self, log: Log) -> None:
-        """Adds the facts in a file beside the log to its place, before it is read."""
+        """Adds the facts in a file beside the log to its place, before it is read; or sets `is_alone`."""
+        log.is_alone = True
 
     def compressed_chunk(self, log: Log, max_bytes: int) -> Chunk | None:  # noqa: ARG002
         """The next lines of a compressed log. Raises Refused, or OSError if the file cannot be read now."""
@@ -301,6 +303,7 @@ class Log:
         self.reader: LogReader | None = None
         self.changed_at = 0.0
         self.private = 0
+        self.is_alone = False  # no file beside it can add more facts
 
     @property
     def waiting_sessions(self) -> set[str]:
@@ -311,13 +314,9 @@ class LogHistory:
     """The turns recorded of one log, and its lines before those that are being read."""
 
     def __init__(self, turns: RecordedTurns, source: str, log: Log, guard: Guard) -> None:
-        self._turns, self._source, self._log, self._guard = turns, source, log, guard
-
-    def has_turns(self, session_id: str, rail_id: str) -> bool:
-        return self._turns.has_turns(session_id, rail_id)
-
-    def turn_index(self, session_id: str, rail_id: str, message_id: str) -> int | None:
-        return self._turns.turn_index(self._source, session_id, rail_id, message_id)
+        self._log, self._guard = log, guard
+        self.has_turns = turns.has_turns
+        self.turn_index = partial(turns.turn_index, source)
 
     def mentions(self, name: bytes) -> bool:
         with self._file() as (file, end):
@@ -515,7 +514,8 @@ class Logs:
         return tail.cursor
 
     def _reader(self, log: Log, *, from_start: bool) -> LogReader:
-        self.format.look_beside(log)
+        if not log.is_alone:
+            self.format.look_beside(log)
         if from_start:
             log.reader = None
         if log.reader is None:
@@ -524,7 +524,7 @@ class Logs:
 
     def _piece(self, log: Log, cursor: Cursor, unused: UnusedLines, seen_ms: int) -> Piece:
         assert log.reader is not None  # noqa: S101 - every caller has just used it
-        is_open = bool(log.waiting_sessions)
+        is_open = bool(log.reader.waiting_sessions())
         reading = log.reader.take()
         log.state = reading.state
 

@@ -298,7 +298,8 @@ class OpenFiles:
         If another file took its place, that chunk has `more`, and the next call starts on the new file. Raises Refused,
         or OSError if it cannot be read now.
         """
-        entry = self._take(path)
+        with self._lock:
+            entry = self._cache.pop(path, None)  # ours until it is put back
         fd = open_regular(path, root=root) if entry is None else entry.fd
         keep = False  # a descriptor can go stale: after an error the next call opens the file again
         try:

@@ -223,7 +223,8 @@ def _billed(candidate: Candidate) -> dict[str, Any]:
 
 def turn_of(candidate: Candidate) -> Turn:
     """The turn as this candidate alone has it, with its claim."""
-    label, retries, has_edits = _facts(as_calls(candidate.calls), candidate.prompt_words, candidate.reasoned)
+    calls = as_calls(candidate.calls) if candidate.calls else ()
+    label, retries, has_edits = _facts(calls, candidate.prompt_words, candidate.reasoned)
     return Turn(
         **_billed(candidate),
         parent=candidate.parent,

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from unittest.mock import Mock
 
+from burnd.index.recorded_turns import RecordedTurns
 from burnd.logfiles.log_reader import Log, LogHistory
 from burnd.logfiles.tail import Cursor, read_open
 from burnd.recording.crash_guard import Acknowledger
 
-if TYPE_CHECKING:
-    from burnd.index.recorded_turns import RecordedTurns
-
-_NO_TURNS = cast("RecordedTurns", None)
+_NO_TURNS = Mock(RecordedTurns)
 
 
 def history(path: Path, cursor: Cursor | None, *skipped: int) -> LogHistory:

@@ -17,6 +17,7 @@ from burnd.records.names import Name, PathName
 
 SOURCE: Final = PRODUCT.source
 SYNTHETIC: Final = "<synthetic>"
+NO_BRANCH: Final = ("", "HEAD")  # outside a repository, or a detached head
 
 
 class _Camel(msgspec.Struct, gc=False, rename="camel"):
@@ -334,8 +335,3 @@ def leading_type(line: bytes) -> str | None:
         return None
     end = line.find(b'"', len(TYPE_FIRST), len(TYPE_FIRST) + _LONGEST_NAME)
     return line[len(TYPE_FIRST) : end].decode("ascii", "replace") if end > 0 else None
-
-
-def branch_of(line: LineHead) -> str | None:
-    """The git branch; None for a detached head or outside a repository."""
-    return line.git_branch if line.git_branch not in ("", "HEAD") else None

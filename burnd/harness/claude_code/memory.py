@@ -47,7 +47,7 @@ class Spot(msgspec.Struct, frozen=True, gc=False):
 
     `name` is the line's uuid, or made from its offset; `above` is the newest line of the rail before it. `is_copied`:
     it was copied from another session (see `Memory.repeats`), by more than a second, since some lines are always
-    slightly older than the first of their file.
+    slightly older than the first of their file. `is_strange`: see `Memory.is_strange`.
     """
 
     line: ClaudeLine
@@ -58,6 +58,7 @@ class Spot(msgspec.Struct, frozen=True, gc=False):
     name: str
     above: str | None = None
     is_copied: bool = False
+    is_strange: bool = False
 
 
 class Memory:
@@ -127,9 +128,9 @@ class Memory:
         # Agents have files of their own, so the offset is unique within the session.
         name = line.uuid or (f"@{offset}" if rail_id == MAIN else f"{rail_id}@{offset}")
         is_early = birth is not None and ts < birth and to_ms(ts) < to_ms(birth) - _INSTANT_MS
-        is_strange = line.session_id != path.session_id is not None and self.is_strange(line)
+        is_strange = line.session_id != path.session_id and self.is_strange(line)
         is_copied = is_early or is_strange or line.forked_from is not None
-        return Spot(line, rail, parent, ts, offset, name, rail.last, is_copied)
+        return Spot(line, rail, parent, ts, offset, name, rail.last, is_copied, is_strange)
 
     def link(self, uuid: str | None) -> Link | None:
         if uuid is None:
@@ -238,9 +239,11 @@ class Memory:
         entries.sort(key=itemgetter(0))
         return tuple([block for _, blocks in entries for block in blocks])
 
-    def begin_generation(self, rail: ClaudeRail, message_id: str) -> int:
-        """Counts a new message on the rail and drops entries that no later one can reach; returns its number."""
-        place = rail.next_index
+    def begin(self, rail: ClaudeRail, message_id: str) -> int:
+        """Makes a message the newest of the rail, and drops entries that no later one can reach; returns its number."""
+        if rail.open is not None:
+            self.settle(rail.open)
+        rail.open, place = message_id, rail.next_index
         rail.next_index += 1
         oldest = place - MAX_GENERATIONS
         if rail.recent and rail.recent[0].generation < oldest:

@@ -22,19 +22,19 @@ from burnd.harness.anthropic import (
 )
 from burnd.harness.claude_code.content import record_output, record_user
 from burnd.harness.claude_code.lines import (
+    NO_BRANCH,
     SOURCE,
     SYNTHETIC,
     ClaudeLine,
     ClaudeMessage,
     LineHead,
     MessageHead,
-    branch_of,
 )
 from burnd.harness.claude_code.memory import Memory, Spot, keep
 from burnd.harness.claude_code.product import PRODUCT
 from burnd.harness.claude_code.requests import add_facts, answer_attempt, fail_run, read_memory_edit, read_pull_result
 from burnd.harness.claude_code.state import MAX_DELEGATIONS, MAX_PULLS, Delegation
-from burnd.harness.tool_calls import creates_pull_request, release, short_hash, size
+from burnd.harness.tool_calls import creates_pull_request, release, short_hash
 from burnd.recording.candidate import (
     LACKS_REQUEST,
     NO_REQUEST_ID,
@@ -47,7 +47,7 @@ from burnd.recording.candidate import (
 from burnd.records import Block, Event, Quota, Subagent, ToolCall, Usage
 from burnd.records.content import MAIN
 from burnd.records.times import to_iso
-from burnd.records.turn import FORKED, token_count
+from burnd.records.turn import FORKED, LARGEST_COUNT, token_count
 
 REFUSAL: Final = "refusal"
 BACKGROUND: Final = "bg"
@@ -164,9 +164,8 @@ def add_event(
 def _begin(memory: Memory, spot: Spot, message_id: str) -> Candidate:
     """The lines above the first line of a response are the model's new context."""
     rail, parent, line = spot.rail, spot.parent, spot.line
-    memory.settle(rail.open)
-    rail.open = message_id
     entered = memory.new_context(rail, parent)
+    turn_index = memory.begin(rail, message_id)
     prompt = memory.prompt(parent.prompt) if parent is not None else None
     state, subagent = memory.state, None
     changes, state.changes = tuple(state.changes), []
@@ -177,18 +176,18 @@ def _begin(memory: Memory, spot: Spot, message_id: str) -> Candidate:
     return Candidate(
         source=SOURCE,
         message_id=message_id,
-        session_id=memory.session_id,
+        session_id=state.session_id or memory.session_id,
         rail_id=rail.id,
-        turn_index=memory.begin_generation(rail, message_id),
+        turn_index=turn_index,
         ts=spot.ts,
         # Only the first line decides: a client rewrote a branch without marks.
         rank=WORST_RANK if line.forked_from is not None else WORST_RANK & ~FORKED,
-        is_strange=memory.is_strange(line) or line.session_kind == BACKGROUND,
+        is_strange=spot.is_strange or line.session_kind == BACKGROUND,
         parent=parent.turn if parent is not None else None,
         entered=entered,
         subagent=subagent,
         project=state.project,
-        git_branch=branch_of(line),
+        git_branch=None if line.git_branch in NO_BRANCH else line.git_branch,
         harness_version=line.version,
         prompt_id=prompt.id if prompt is not None else None,
         prompt_words=prompt.words if prompt is not None else (),
@@ -208,7 +207,10 @@ def _update_usage(memory: Memory, candidate: Candidate, spot: Spot, message: Cla
     if line.request_ref is not None or candidate.rank & (SIDECHAIN | NO_REQUEST_ID):  # else nothing would change
         candidate.rank &= rank_of(memory, line) | FORKED
         candidate.request_ref = candidate.request_ref or line.request_ref
-    key = LineKey(stated_output(usage), spot.ts, spot.name)
+    output = usage.output_tokens if usage is not None else None
+    if output is None or not 0 <= output < LARGEST_COUNT:
+        output = stated_output(usage)
+    key = LineKey(output, spot.ts, spot.name)
     if stop_reason is not None and key > candidate.stopped:
         if stop_reason == REFUSAL and candidate.stop_reason != REFUSAL:
             add_event(memory, spot, REFUSAL, id=candidate.message_id, message_id=candidate.message_id)
@@ -282,11 +284,12 @@ def _add_block(memory: Memory, candidate: Candidate, block: ContentBlock) -> Non
         candidate.made += (Block(kind="call", bytes=len(block.input), call_id=block.id),)
         _add_call(memory, candidate, block)
         return
-    if block.type in ("thinking", "redacted_thinking"):
+    text = block.text
+    if is_thought := block.type in ("thinking", "redacted_thinking"):
         text = block.thinking or block.signature or block.data or ""
-        candidate.made += (Block(kind="thinking", bytes=size(text)),)
-    elif block.text is not None:
-        candidate.made += (Block(kind="text", bytes=size(block.text)),)
+    if text is not None:
+        length = len(text) if text.isascii() else len(text.encode())
+        candidate.made += (Block(kind="thinking" if is_thought else "text", bytes=length),)
     elif block.tool_use_id is not None:
         candidate.made += (Block(kind="result", bytes=len(block.content), call_id=block.tool_use_id),)
     if block.is_error:

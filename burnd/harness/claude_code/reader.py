@@ -118,7 +118,8 @@ class ClaudeReader:
 
     def waiting_sessions(self) -> set[str]:
         state = self._memory.state
-        sessions = {candidate.session_id for candidate in self.open_candidates()}
+        newest = [self._memory.candidate(rail.open) for rail in state.rails.values() if rail.open is not None]
+        sessions = {candidate.session_id for candidate in newest if candidate is not None and not candidate.settled}
         if any(attempt.reported == UNREPORTED for attempt in state.attempts.values()):
             sessions.add(self._memory.session_id)
         return sessions

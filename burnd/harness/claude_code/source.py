@@ -60,6 +60,7 @@ class ClaudeLogs(LogFormat):
 
     def look_beside(self, log: Log) -> None:
         if log.place.rail_id is None or log.place.meta is not None:
+            log.is_alone = True
             return
         relative = meta_path(below(log.path, log.root))
         if relative is None:

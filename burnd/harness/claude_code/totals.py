@@ -27,13 +27,13 @@ from burnd.harness.claude_code.lines import (
     BARE,
     ENDING,
     IGNORED,
+    NO_BRANCH,
     SOURCE,
     SYNTHETIC,
     TYPE_FIRST,
     LineHead,
     LogPath,
     MessageHead,
-    branch_of,
     leading_type,
     parse_path,
 )
@@ -318,7 +318,7 @@ class _TotalsReader(ClaudeReader):
             rank=WORST_RANK if line.forked_from is not None else WORST_RANK & ~FORKED,
             is_strange=memory.is_strange(line) or line.session_kind == BACKGROUND,
             project=memory.state.project,
-            git_branch=branch_of(line),
+            git_branch=None if line.git_branch in NO_BRANCH else line.git_branch,
             harness_version=line.version,
         )
 
