@@ -248,7 +248,7 @@ def protocol(text: str) -> str:
     parts = re.split(r"(?m)^(### `[a-z_.]+`\n)", text)
     for n in range(1, len(parts), 2):
         params = contract_methods()[parts[n].strip("# `\n")]
-        body = re.sub(r"<!-- parameters -->\n.*?<!-- end -->\n\n", "", parts[n + 1], flags=re.DOTALL)
+        body = re.sub(r"Parameters:\n\n(?:- .*\n)+\n", "", parts[n + 1])
         before, example, after = body.partition("```json\n")
         parts[n + 1] = f"{before}{_parameter_list(params)}{example}{after}"
     return "".join(parts)
@@ -266,7 +266,7 @@ def _parameter_list(params: type[Params]) -> str:
     names += [f"`{name}`" for name in as_filters]
     names += [f"[{FILTERS}](#reports)"] if issubclass(params, Filters) else []
     lines += [f"- {', '.join(names)}"] if names else []
-    return "\n".join(["<!-- parameters -->", *lines, "<!-- end -->", "", ""]) if lines else ""
+    return "\n".join(["Parameters:", "", *lines, "", ""]) if lines else ""
 
 
 def _in_parentheses(one: Param) -> str:
