@@ -1,4 +1,4 @@
-"""Budgets: time zone of their periods, crossing, and the command, which runs once."""
+"""Limits: readings of a plan, budgets and their command, and the guard that stops sessions."""
 
 from __future__ import annotations
 
@@ -15,19 +15,126 @@ import pytest
 
 from burnd import limits
 from burnd.errors import ConfigError
-from burnd.limits import BudgetWatch, run_command
+from burnd.limits import BudgetWatch, Guard, Quotas, Recorded, new_readings, run_command
 from burnd.paths import Home
 from burnd.pricing import PriceTable
+from burnd.queries.guard import NextCall, Use
 from burnd.queries.spending import BudgetUse, budget_uses, period_of
 from burnd.queries.view import View
 from burnd.recording.candidate import Batch
 from burnd.recording.pipeline import Pipeline
-from burnd.records import Usage
+from burnd.records import Quota, Usage
 from burnd.records.times import to_iso, to_ms
 from burnd.settings import config
 from tests.conftest import Opened
-from tests.make import turn
+from tests.make import at, turn
 from tests.queries.looking import look
+
+HOUR = 3600
+
+
+def reading(seconds: float, percent: float, resets: float | None = 5 * HOUR, window: Any = "5h", **more: Any) -> Quota:
+    resets_at = None if resets is None else at(resets)
+    facts = {"ts": at(seconds), "source": "claude-code", "window": window, "used_percent": percent}
+    return Quota(**{**facts, "resets_at": resets_at, **more})
+
+
+def taken(*readings: Quota) -> list[tuple[str, float]]:
+    return [(quota.window, quota.used_percent) for quota in new_readings(readings, [])]
+
+
+def test_only_what_rises_is_news() -> None:
+    """A session that idles repeats its figure, and an outdated one is lower: neither is recorded."""
+    assert taken(reading(1, 16), reading(2, 18), reading(3, 18), reading(4, 16), reading(5, 19)) == [
+        ("5h", 16),
+        ("5h", 18),
+        ("5h", 19),
+    ]
+
+
+def test_the_next_window_starts_at_zero() -> None:
+    assert taken(reading(1, 90), reading(6 * HOUR, 2, 10 * HOUR)) == [("5h", 90), ("5h", 2)]
+
+
+def test_a_window_that_is_over_is_not_spoken_of_any_more() -> None:
+    """A session left open overnight still shows yesterday's window."""
+    assert taken(reading(5 * HOUR, 90), reading(9 * HOUR, 95)) == []
+
+
+def test_two_windows_do_not_mix() -> None:
+    assert taken(reading(1, 40), reading(1, 10, 90 * HOUR, "7d"), reading(1, 10, source="other")) == [
+        ("5h", 40),
+        ("7d", 10),
+        ("5h", 10),
+    ]
+
+
+def test_an_end_that_is_rounded_is_the_same_end() -> None:
+    assert taken(reading(1, 40, 5 * HOUR), reading(2, 40, 5 * HOUR + 59)) == [("5h", 40)]
+
+
+def test_another_account_is_another_window() -> None:
+    """After a login to another account the ends differ, and so both are followed."""
+    assert taken(reading(1, 90, 5 * HOUR), reading(2, 3, 4 * HOUR), reading(3, 4, 4 * HOUR)) == [
+        ("5h", 90),
+        ("5h", 3),
+        ("5h", 4),
+    ]
+
+
+def test_tenths_are_enough() -> None:
+    """Figures come with the noise of binary fractions, which is no new_readings."""
+    assert taken(reading(1, 28.000000000000004), reading(2, 28.04), reading(3, 28.1)) == [("5h", 28.0), ("5h", 28.1)]
+
+
+def test_without_an_end_every_other_figure_is_news() -> None:
+    assert taken(reading(1, 5, None), reading(2, 5, None), reading(3, 2, None)) == [("5h", 5), ("5h", 2)]
+
+
+def test_nonsense_is_left_out() -> None:
+    """No percentage, or an end that lies too far away to be one."""
+    for percent in (float("nan"), float("inf"), -1, 5000):
+        assert taken(reading(1, percent)) == []
+    (kept,) = new_readings([reading(1, 5, 300 * HOUR)], [])
+    assert kept.resets_at is None
+
+
+def test_what_the_ledger_has_counts() -> None:
+    recorded = [Recorded("claude-code", "5h", 50.0, to_ms(at(5 * HOUR)))]
+    assert new_readings([reading(1, 49), reading(2, 50)], recorded) == []
+    assert len(new_readings([reading(3, 50.1)], recorded)) == 1
+
+
+async def test_it_is_recorded_once(opened: Opened) -> None:
+    """For any number of sessions that report it at once, and across restarts."""
+    pipeline = await opened()
+    quotas = Quotas(pipeline)
+    async with anyio.create_task_group() as tasks:
+        for n in range(5):
+            tasks.start_soon(quotas.record, [reading(n, 42)])
+    pipeline = await opened()
+    assert await Quotas(pipeline).record([reading(9, 42), reading(9, 43)]) == 1
+    recorded = [e.entry.used_percent for e in pipeline.journal.read() if isinstance(e.entry, Quota)]
+    assert recorded == [42, 43]
+
+
+async def test_readings_do_not_wait_for_the_disk(opened: Opened) -> None:
+    """Readings are queued and recorded later, even while the ledger is busy."""
+    pipeline = await opened()
+    quotas = Quotas(pipeline)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(quotas.run)
+        async with pipeline._writing():
+            for n in range(2000):
+                quotas.enqueue([reading(n, n / 100)])
+            assert list(pipeline.journal.read()) == []
+        with anyio.fail_after(60):
+            while not list(pipeline.journal.read()):  # noqa: ASYNC110 - what is waited for is in a file
+                await anyio.sleep(0.01)
+        tasks.cancel_scope.cancel()
+    highest = max(e.entry.used_percent for e in pipeline.journal.read() if isinstance(e.entry, Quota))
+    assert highest == 20.0
+
 
 NOW = "2026-06-10T12:00:00.000Z"
 
@@ -291,3 +398,84 @@ async def test_no_budget_no_watch(opened: Opened, tmp_path: Path) -> None:
 
 def test_times_in_the_environment_are_utc() -> None:
     assert to_iso(period_of("daily", to_ms(NOW)).begin).endswith("Z")
+
+
+OVER = [Use("session_usd", 1.0, 2.0)]
+
+
+class Time:
+    """A clock that the test sets."""
+
+    ms = 1_000_000
+
+    def __call__(self) -> int:
+        return self.ms
+
+
+@pytest.fixture
+def clock() -> Time:
+    return Time()
+
+
+async def check(checked: Guard, found: list[Use], session: str = "s1") -> dict[str, Any]:
+    async def look(_: Any) -> list[Use]:
+        return found
+
+    return await checked.check(look, {"session_usd": 1.0}, session, "claude-code", NextCall("Bash", "ls"))
+
+
+async def test_an_agent_that_goes_on_is_ended_at_its_third_response(tmp_path: Path, clock: Time) -> None:
+    """Several denied calls of one response are one warning; an allowed call or `allow` starts again."""
+    checked = Guard(tmp_path / "guard.json", clock)
+    stops = []
+    for _ in range(3):
+        clock.ms += 5_000
+        stops.append([(await check(checked, OVER))["stop"] for _ in range(4)])
+    assert stops == [[False] * 4, [False] * 4, [True] * 4]
+    await check(checked, [])
+    clock.ms += 5_000
+    answer = await check(checked, OVER)
+    assert not answer["stop"]
+    assert answer["reason"].startswith("burnd guard: this session cost $2.00 at API prices (limit $1.00). Stop here")
+    assert len(checked.denials) == 13
+
+
+async def test_choices_made_at_once_are_all_stored(tmp_path: Path, clock: Time) -> None:
+    checked = Guard(tmp_path / "guard.json", clock)
+    async with anyio.create_task_group() as group:
+        for number in range(20):
+            group.start_soon(checked.allow, f"s{number}", 0)
+        group.start_soon(lambda: checked.switch(is_off=True))
+    again = Guard(tmp_path / "guard.json", clock)
+    assert again.is_off
+    assert len(again.allowed) == 20
+
+
+async def test_an_allowed_session_counts_with_all_it_started(
+    tmp_path: Path, clock: Time, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also those of a session that was itself started by another; until the time that was given."""
+    monkeypatch.setattr(limits, "line_of", lambda _, session: [session, "middle", "root"])
+    monkeypatch.setattr(limits, "uses", lambda *_: OVER)
+    checked = Guard(tmp_path / "guard.json", clock)
+
+    async def look(question: Any) -> list[Use]:
+        return question(None)  # type: ignore[no-any-return]
+
+    async def decision() -> str:
+        answer = await checked.check(look, {"session_usd": 1.0}, "leaf", "claude-code", None)
+        return str(answer["decision"])
+
+    assert await decision() == "deny"
+    await checked.allow("middle", clock.ms + 1000)
+    assert await decision() == "allow"
+    clock.ms += 1000
+    assert await decision() == "deny"
+    assert checked.allowed == {}
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"allowed": 7}'])
+def test_a_damaged_file_of_choices_is_as_none(tmp_path: Path, clock: Time, text: str) -> None:
+    path = tmp_path / "guard.json"
+    path.write_text(text)
+    assert (Guard(path, clock).is_off, Guard(path, clock).allowed) == (False, {})
