@@ -44,7 +44,7 @@ from burnd.records.content import MAIN
 from burnd.records.times import index_ms
 
 _MOST_PROCESSES: Final = 4
-_CHUNKS: Final = 32  # of logs per process: each takes a message there and back
+_CHUNKS: Final = 128  # of logs per process: each takes a message there and back
 _HASH_BYTES: Final = 8
 _SMALL_BYTES: Final = 8 << 20  # as quickly read here as in processes that must be started first
 
@@ -76,7 +76,8 @@ def log_contents(
     # Forking spares each child the imports; on macOS a forked child may crash in system libraries.
     context = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
     with context.Pool(count, initializer=gc.disable) as pool:
-        yield pool.imap_unordered(read_packed, tasks, chunksize=1 + len(tasks) // (count * _CHUNKS))
+        largest_first = sorted(tasks, key=lambda task: -task.size)  # so that all end at the same time
+        yield pool.imap_unordered(read_packed, largest_first, chunksize=1 + len(tasks) // (count * _CHUNKS))
 
 
 def read_packed(task: LogTask) -> tuple[int, list[PackedLog]]:
