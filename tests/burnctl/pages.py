@@ -25,7 +25,8 @@ COMMANDS, API, CONFIGURATION = DOCS / "commands.md", DOCS / "python-api.md", DOC
 PROTOCOL = DOCS / "protocol.md"
 BEGIN, END = "<!-- generated: begin -->\n", "<!-- generated: end -->\n"
 SHARED = 3  # commands that describe an option in the same words
-PLAIN = ("id", "limit", "next", "offset")  # parameters that the page describes once
+PLAIN = ("id", "limit", "next", "offset", "after", "source", "session", "ts")  # parameters that the page describes once
+FEW = 4  # choices that the page repeats; `methods` lists all
 USUAL_FLAGS = ["--json", "--no-color", "--no-start"]
 REPORT_FLAGS = [*USUAL_FLAGS, "--no-wait", "--notes"]
 FILTERS = "the filters"
@@ -41,17 +42,17 @@ def commands() -> str:
     for verb, (group, _) in present().items():
         groups.setdefault(group, []).append(verb)
         verbs_of.setdefault(module_of(verb), []).append(verb)
-    links = {group: ", ".join(f"[{verb}](#burnctl-{verb})" for verb in verbs) for group, verbs in groups.items()}
-    parts = ["\n".join(f"- **{group}**: {verbs}" for group, verbs in links.items()) + "\n", _shared_section(shared)]
+    parts = [_shared_section(shared)]
     for group, verbs in groups.items():
         parts.append(f"## {group}\n")
         for verb in verbs:
             parts.append(f"### burnctl {verb}\n")
+            about = present()[verb][1]
             main = _main_of(verbs_of[module_of(verb)], parsers)
             if verb == main or parsers[verb].description != parsers[main].description:
-                parts.append(_section(parsers[verb], shared))
+                parts.append(_section(about, parsers[verb], shared))
             else:
-                parts.append(_difference(present()[verb][1], main, parsers[verb], parsers[main]))
+                parts.append(_difference(about, main, parsers[verb], parsers[main]))
     return "\n".join(parts)
 
 
@@ -66,9 +67,9 @@ def _shared_section(shared: Collection[str]) -> str:
     )
 
 
-def _section(parser: Parser, shared: Collection[str]) -> str:
-    """What a command does in a sentence, its own arguments and options, and its actions."""
-    lines = [f"{_capital(_first_sentence(parser.description or ''))}\n"]
+def _section(about: str, parser: Parser, shared: Collection[str]) -> str:
+    """What a command shows or does, its own arguments and options, and its actions."""
+    lines = [f"{_capital(about)}\n"]
     if options := _list(parser, shared):
         lines.append("\n".join(options) + "\n")
     seen = set(shared)
@@ -256,11 +257,12 @@ def protocol(text: str) -> str:
 
 def _parameter_list(params: type[Params]) -> str:
     """The parameters of a method; the filters of all reports are one line."""
-    own = _own_params(params).values()
+    own = [*_own_params(params).values()]
     filters = {_meaning(one): one.wire for one in Filters.params.values()}
     as_filters = [one.wire for one in own if filters.get(_meaning(one)) == one.wire and one.default is None]
-    plain = [one for one in own if one.wire in PLAIN]
-    rest = [one for one in own if one not in plain and one.wire not in as_filters]
+    own = [one for one in own if one.wire not in as_filters]
+    plain = [one for one in own if one.wire in PLAIN and not 0 < len(one.choices) <= FEW and one.flag != "-A"]
+    rest = [one for one in own if one not in plain]
     lines = [f"- `{one.wire}`{_in_parentheses(one)}: {_meaning(one)}" for one in rest]
     names = [f"`{one.wire}`{_in_parentheses(one)}" for one in plain]
     names += [f"`{name}`" for name in as_filters]
@@ -277,7 +279,8 @@ def _in_parentheses(one: Param) -> str:
 
 
 def _meaning(one: Param) -> str:
-    choices = ", ".join(f"`{word}`" for word in (*one.choices, *filter(None, [one.others])))
+    words = (*one.choices, *filter(None, [one.others]))
+    choices = ", ".join(f"`{word}`" for word in words) if len(words) <= FEW else ""
     about = re.sub(r"--([a-z]+)( [a-z]+)?", r"`\1\2`", one.help)  # a flag of burnctl is a parameter here
     return f"{about}{f': {choices}' if choices else ''}"
 
