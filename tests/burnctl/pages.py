@@ -16,7 +16,7 @@ from burnctl.commands import module_of, present
 from burnctl.parser import Parser, parser_for
 from burnd.contract import Param, Params
 from burnd.contract import methods as contract_methods
-from burnd.contract.reports import Filters
+from burnd.contract.reports import ACTIVITIES, DIMENSIONS, FINDINGS, Filters
 from burnd.harness.registry import PRODUCTS
 from burnd.settings.keys import KEYS
 
@@ -27,6 +27,11 @@ BEGIN, END = "<!-- generated: begin -->\n", "<!-- generated: end -->\n"
 SHARED = 3  # commands that describe an option in the same words
 PLAIN = ("id", "limit", "next", "offset", "after", "source", "session", "ts")  # parameters that the page describes once
 FEW = 4  # choices that the page repeats; `methods` lists all
+LINKS = {  # lists of choices that another page explains
+    ", ".join(ACTIVITIES): "a [label](activity.md)",
+    ", ".join(DIMENSIONS): "the [rows of a report](reports.md#rows---by)",
+    ", ".join(FINDINGS): "a [finding](attribution.md#findings)",
+}
 USUAL_FLAGS = ["--json", "--no-color", "--no-start"]
 REPORT_FLAGS = [*USUAL_FLAGS, "--no-wait", "--notes"]
 FILTERS = "the filters"
@@ -155,7 +160,10 @@ def _shown(parser: Parser) -> list[argparse.Action]:
 
 
 def _option(action: argparse.Action) -> str:
-    return f"`{_flag(action)}`: {_formatted(action.help or '')}"
+    text = _formatted(action.help or "")
+    for choices, link in LINKS.items():
+        text = text.replace(choices, link)
+    return f"`{_flag(action)}`: {text}"
 
 
 def _flag(action: argparse.Action) -> str:

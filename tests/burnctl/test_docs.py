@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -84,19 +83,6 @@ def test_every_room_of_the_client_is_on_the_map() -> None:
     folders = {name for row in rows[1:] for name in re.findall(r"`(?:burnctl/)?(\w+)/`", row.split(" | ")[0])}
     there = [path for path in (ROOT / "burnctl").iterdir() if not path.name.startswith("__")]
     assert folders == {path.name for path in there if any(path.glob("*.py"))}
-
-
-def test_every_module_from_log_line_to_turn_is_on_the_map() -> None:
-    """The table of harness, logfiles and recording has a row for each folder, with each of its modules."""
-    text = (DOCS / "architecture.md").read_text()
-    rows = re.findall(r"^\| `((?:harness|logfiles|recording)/\S*)` \| (.*) \|$", text, re.MULTILINE)
-    modules = {folder: set(re.findall(r"`(\w+)`", row)) for folder, row in rows}
-    files = [path for name in ("harness", "logfiles", "recording") for path in (ROOT / "burnd" / name).rglob("*.py")]
-    there: dict[str, set[str]] = {}
-    for path in files:
-        folder = f"{path.parent.relative_to(ROOT / 'burnd')}/"
-        there.setdefault(folder, set()).update({path.stem} - {"__init__"})
-    assert modules == there
 
 
 def test_every_file_that_the_map_names_is_there() -> None:
@@ -207,27 +193,6 @@ def test_the_example_of_a_reader_runs(
 def test_the_example_of_the_prices_runs(capsys: pytest.CaptureFixture[str]) -> None:
     exec(examples()[4], {})
     assert Decimal(capsys.readouterr().out) == Decimal("0.015")
-
-
-def words_of(parser: argparse.ArgumentParser) -> Iterator[str]:
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            for name, inner in action.choices.items():
-                yield f"{parser.prog} {name}"
-                yield from words_of(inner)
-        elif not isinstance(action, argparse._HelpAction):
-            yield from action.option_strings[-1:]
-
-
-@pytest.mark.parametrize(
-    ("verb", "page"),
-    [("stamp", "tags"), ("stamps", "tags"), ("claude", "tags"), ("run", "tags"), ("service", "service")],
-)
-def test_every_flag_is_documented(verb: str, page: str) -> None:
-    """A flag that is not in docs/ is not there."""
-    text = (DOCS / f"{page}.md").read_text()
-    assert f"burnctl {verb}" in text
-    assert [word for word in words_of(parser_for(verb, load(verb))) if word not in text] == []
 
 
 def test_every_variable_is_documented() -> None:
