@@ -257,26 +257,28 @@ def protocol(text: str) -> str:
     parts = re.split(r"(?m)^(### `[a-z_.]+`\n)", text)
     for n in range(1, len(parts), 2):
         params = contract_methods()[parts[n].strip("# `\n")]
-        body = re.sub(r"Parameters:\n\n(?:- .*\n)+\n", "", parts[n + 1])
+        body = re.sub(r"Parameters:.*\n\n(?:(?:- .*\n)+\n)?", "", parts[n + 1])
         before, example, after = body.partition("```json\n")
         parts[n + 1] = f"{before}{_parameter_list(params)}{example}{after}"
     return "".join(parts)
 
 
 def _parameter_list(params: type[Params]) -> str:
-    """The parameters of a method; the filters of all reports are one line."""
+    """The parameters of a method, those that are explained elsewhere in one line."""
     own = [*_own_params(params).values()]
     filters = {_meaning(one): one.wire for one in Filters.params.values()}
     as_filters = [one.wire for one in own if filters.get(_meaning(one)) == one.wire and one.default is None]
     own = [one for one in own if one.wire not in as_filters]
+    explained = COMMANDS.read_text()
     plain = [one for one in own if one.wire in PLAIN and not 0 < len(one.choices) <= FEW and one.flag != "-A"]
+    plain += [one for one in own if one not in plain and one.help in explained]
     rest = [one for one in own if one not in plain]
     lines = [f"- `{one.wire}`{_in_parentheses(one)}: {_meaning(one)}" for one in rest]
     names = [f"`{one.wire}`{_in_parentheses(one)}" for one in plain]
     names += [f"`{name}`" for name in as_filters]
     names += [f"[{FILTERS}](#reports)"] if issubclass(params, Filters) else []
-    lines += [f"- {', '.join(names)}"] if names else []
-    return "\n".join(["Parameters:", "", *lines, "", ""]) if lines else ""
+    head = f"Parameters:{' ' if names else ''}{', '.join(names)}"
+    return "\n".join([head, "", *lines, *([""] if lines else []), ""]) if lines or names else ""
 
 
 def _in_parentheses(one: Param) -> str:
