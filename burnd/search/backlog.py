@@ -102,7 +102,8 @@ def plans(
     for finished, session_id in enumerate(session_ids):
         if left <= 0:
             return session_plans, finished
-        session = _session(db, session_id)
+        found = _sessions(db, "WHERE session_id = ?", (session_id,))
+        session = found[0] if found else SessionState(session_id, 0, 0, 0, None, None, 0)
         before = coverage_of(session_id)
         if session.coverage == before:
             continue
@@ -166,11 +167,6 @@ def _messages(session_id: str, rows: Iterable[_Row]) -> list[PendingMessage]:
         PendingMessage(Place(session_id, *key), [blocks[block] for block in sorted(blocks)], is_indexed=False)
         for key, blocks in by_message.items()
     ]
-
-
-def _session(db: sqlite3.Connection, session_id: str) -> SessionState:
-    found = _sessions(db, "WHERE session_id = ?", (session_id,))
-    return found[0] if found else SessionState(session_id, 0, 0, 0, None, None, 0)
 
 
 def _sessions(db: sqlite3.Connection, where: str, parameters: tuple[Any, ...] = ()) -> list[SessionState]:
