@@ -36,7 +36,7 @@ def reach(options: argparse.Namespace, *, causes: bool = False, totals: bool = F
 
         return FleetClient.at(target)
     if getattr(options, "scan", False):
-        from burnctl.scan_client import ScanClient
+        from burnctl.daemon_process import ScanClient
 
         return ScanClient()
     # retry for a person while burnd is starting

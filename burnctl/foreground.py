@@ -41,10 +41,10 @@ class CannotRun(BurnctlError):
 class Ended:
     """The exit code of a child, 128 + n after signal n, and whether burnctl was asked to stop."""
 
-    __slots__ = ("code", "was_told_to_stop")
+    __slots__ = ("code", "was_stopped")
 
-    def __init__(self, code: int, *, was_told_to_stop: bool) -> None:
-        self.code, self.was_told_to_stop = code, was_told_to_stop
+    def __init__(self, code: int, *, was_stopped: bool) -> None:
+        self.code, self.was_stopped = code, was_stopped
 
 
 def find_program(name: str, hint: str = "", *, is_client: bool = False) -> str:
@@ -142,7 +142,7 @@ def _started(program: str, arguments: Sequence[str], mask: set[int | signal.Sign
 
 
 def _watched(child: int, watch: Callable[[int], None] | None) -> Ended:
-    was_told_to_stop = False
+    was_stopped = False
     while True:
         if watch is not None and hasattr(signal, "sigtimedwait"):
             watch(child)
@@ -155,9 +155,9 @@ def _watched(child: int, watch: Callable[[int], None] | None) -> Ended:
             if (code := _exit_code(child)) is not None:
                 if watch is not None:
                     watch(child)  # the last look
-                return Ended(code, was_told_to_stop=was_told_to_stop)
+                return Ended(code, was_stopped=was_stopped)
             continue
-        was_told_to_stop = was_told_to_stop or number in _STOPPING
+        was_stopped = was_stopped or number in _STOPPING
         if not has_reached_child:
             os.kill(child, number)
 

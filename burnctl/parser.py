@@ -19,9 +19,9 @@ _MANY = 3  # shared options that have a section of their own
 
 
 def parser_for(verb: str, module: ModuleType) -> Parser:
-    about = module.HELP
+    about, examples = module.HELP, getattr(module, "EXAMPLES", ())
     parser = Parser(prog=f"burnctl {verb}", description=about[verb] if isinstance(about, dict) else about)
-    parser.examples = getattr(module, "EXAMPLES", ())
+    parser.examples = examples[verb] if isinstance(examples, dict) else examples
     parser.wraps = getattr(module, "WRAPS", "")
     module.add_arguments(parser)
     return parser

@@ -157,8 +157,7 @@ def _backfill_bar(status: Status, backfill: BackfillBytes, *, color: bool) -> st
 
     Before: `adding up totals ████▌      32%  160 MB of 500 MB`.
     """
-    from burnctl.render.charts import bar
-    from burnctl.render.numbers import duration, size
+    from burnctl.render.numbers import bar, duration, size
     from burnctl.render.screen import columns
 
     done, total, rate = backfill["done"], backfill["total"], backfill["bytesPerSecond"]

@@ -11,7 +11,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from burnctl.service import launchd, units
-from burnctl.service.settings import Settings, command_of
+from burnctl.service.units import Settings, command_of
 
 ROOT = Path(__file__).parents[1]
 NOTE = "Made by packaging/make_units.py from what `burnctl service install` writes."

@@ -1,7 +1,7 @@
 """The verbs of burnctl, one line each, so that help and completions import none of them.
 
-A verb is the module of its name, unless `_MODULES` names another, with `HELP` (a text, or one for each verb),
-`EXAMPLES` (optional), `add_arguments(parser)` and `run(options)`, which returns the exit code.
+A verb is the module of its name, unless `_MODULES` names another, with `HELP` and optionally `EXAMPLES` (each of them a
+dict if the module has several verbs), `add_arguments(parser)` and `run(options)`, which returns the exit code.
 """
 
 from __future__ import annotations
@@ -80,7 +80,9 @@ _MODULES = {
     "by-tool": "hotspots",
     "live": "top",
     "today": "overview",
+    "resume": "restore",
     **dict.fromkeys(("down", "restart"), "up"),
+    **dict.fromkeys(("flush", "rebuild", "content", "forget"), "upkeep"),
     **dict.fromkeys(("daily", "weekly", "monthly"), "periods"),
     **dict.fromkeys(("projects", "models", "harnesses", "agents", "tags"), "summary"),
 }

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import time
 
-from burnctl import delivery, flags, foreground, stamp_record, tagged_run
+from burnctl import delivery, flags, foreground, stamp_record
 from burnctl.client import Client
+from burnctl.commands.run import Claim, WrapperFlags, after_dashes, content_mode, print_claimed, print_session, say
 from burnctl.errors import BurnctlError
-from burnctl.tagged_run import Claim, WrapperFlags
 from burnd.harness.claude_code.product import PRODUCT, live_sessions, project_folders
 from burnd.harness.claude_code.product import config_folder as named_config_folder
 
@@ -45,8 +45,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     tags = stamp_record.from_words(options.tag)
-    mode = tagged_run.content_mode(os.environ)
-    arguments = tagged_run.after_dashes(options.arguments)
+    mode = content_mode(os.environ)
+    arguments = after_dashes(options.arguments)
     session = session_in(arguments)
     program = foreground.find_program(PRODUCT.program, "install Claude Code, or correct PATH", is_client=True)
     if session.kind == NO_SESSION:
@@ -83,10 +83,10 @@ class Wrapped:
         try:
             session_id = self._session.id or self._find(before, expected)
         except BurnctlError as error:
-            tagged_run.say(str(error))  # the run is over: keep its exit code
+            say(str(error))  # the run is over: keep its exit code
             return ended.code
-        if session_id is not None and not ended.was_told_to_stop:
-            tagged_run.tell_session(session_id, quiet=self._quiet)
+        if session_id is not None and not ended.was_stopped:
+            print_session(session_id, quiet=self._quiet)
         return ended.code
 
     def run_in_background(self, program: str, arguments: Sequence[str]) -> int:
@@ -100,8 +100,8 @@ class Wrapped:
         ended = self._run(program, arguments)
         session_id = self._begun(before, folder) if ended.code == 0 else None
         claim.close(session_id, grace_s=_LATE_S)
-        if not ended.was_told_to_stop:
-            tagged_run.tell_claimed(claim.name, quiet=self._quiet)
+        if not ended.was_stopped:
+            print_claimed(claim.name, quiet=self._quiet)
         return ended.code
 
     def _begun(self, before: set[str], folder: str) -> str | None:
@@ -134,7 +134,7 @@ class Wrapped:
                     with Client(timeout=delivery.ANSWER_S) as client:
                         delivery.announcement(client, self._wishes(live.id), self._begun_at)
                 except BurnctlError as error:
-                    tagged_run.say(str(error))
+                    say(str(error))
 
     def _is_ours(self, pid: int) -> bool:
         """True if the process has this run's mark in its environment; False without /proc."""
@@ -148,7 +148,7 @@ class Wrapped:
         """The resumed session, found by what was written; tags it if it is not the expected one."""
         session_id = written_to(before, self._look(), expected)
         if session_id is None and self._tags:
-            tagged_run.say("nothing was tagged: the session of this run is unknown")
+            say("nothing was tagged: the session of this run is unknown")
         if session_id is not None:
             with Client(timeout=delivery.ANSWER_S) as client:
                 if session_id != expected:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from burnctl import flags
 from burnctl.daemon import reach
 from burnctl.output import present
-from burnctl.render import styles
 from burnctl.render.names import harness_name, pull_request_name, short_model
 from burnctl.render.notes import add_caveats
 from burnctl.render.numbers import count, counted, money, percent
-from burnctl.render.tables import Column, table
+from burnctl.render.tables import Column, hit_rate_style, model_style, table
 from burnd.contract.reports import CompareParams, Filters
 
 TYPE_CHECKING = False
@@ -114,13 +113,13 @@ def _row(title: str, name: str, cell: Mapping[str, Any]) -> list[object]:
     what_if = cell.get("whatIfCostPerTurn")
     return [
         (title, "bold"),
-        (name, styles.model(name)),
+        (name, model_style(name)),
         count(cell["turns"]),
         money(cell["costPerTurn"]),
         money(what_if) if what_if is not None else "",
         few + percent(first_try) if first_try is not None else "",
         f"{interval[0] * 100:.0f}-{interval[1] * 100:.0f}%" if interval is not None else "",
-        (percent(cell["cacheHitRate"]), styles.hit_rate(cell["cacheHitRate"])),
+        (percent(cell["cacheHitRate"]), hit_rate_style(cell["cacheHitRate"])),
         percent(quota) if quota is not None else "",
     ]
 

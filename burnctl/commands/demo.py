@@ -68,7 +68,7 @@ def run(options: argparse.Namespace) -> int:
                 print(f"burnctl: {error.message}", file=sys.stderr)
             shutil.rmtree(machine.folder, ignore_errors=True)
     if not options.keep:
-        from burnctl.welcome import program_name
+        from burnctl.commands.up import program_name
 
         print("\nThese sessions were made up, and have been removed.")
         print(f"See your own sessions with: {program_name()} up --look")
@@ -77,7 +77,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _tour(flags: list[str]) -> None:
     """Shows the screens; at a terminal a key leads to the next, q or Ctrl-C ends."""
-    from burnctl.welcome import show
+    from burnctl.commands.up import show
 
     for n, (verb, *arguments) in enumerate(_SCREENS):
         show(verb, [*arguments, *flags])

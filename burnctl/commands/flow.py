@@ -10,10 +10,9 @@ from burnctl import flags, session_choice
 from burnctl.daemon import reach
 from burnctl.errors import UsageError
 from burnctl.output import present, write_file
-from burnctl.render.charts import bar
 from burnctl.render.names import enough_of_id, last_name, miss_sentence, miss_words, short_id, short_model
 from burnctl.render.notes import add_caveats, backfill_line
-from burnctl.render.numbers import counted, money, number
+from burnctl.render.numbers import bar, counted, money, number
 from burnctl.render.text import clean, cut
 from burnd.contract import Params, param
 from burnd.contract.reports import FlowParams

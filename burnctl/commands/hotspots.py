@@ -5,12 +5,10 @@ from __future__ import annotations
 from burnctl import flags
 from burnctl.daemon import reach
 from burnctl.output import present
-from burnctl.render import styles
-from burnctl.render.charts import bar
 from burnctl.render.names import enough_of_id, harness_name, miss_words, pull_request_name, short_id, short_model, tilde
 from burnctl.render.notes import add_caveats
-from burnctl.render.numbers import NOTHING, count, counted, date, money, number, percent
-from burnctl.render.tables import Column, table
+from burnctl.render.numbers import NOTHING, bar, count, counted, date, money, number, percent
+from burnctl.render.tables import Column, table, weight_style
 from burnctl.render.text import width_of
 from burnd.contract.reports import FLEET_DIMENSIONS, HotspotsParams
 from burnd.protocol import NOT_COUNTED, NOT_MISSED, OTHER, UNKNOWN_AGENT
@@ -183,7 +181,7 @@ def _cells(row: dict[str, Any], by: str, second: str, most: float, most_cost: fl
         "" if is_rest else number(row["rideTokens"]),
         "" if by == "cache-miss" else number(usage["output"] + usage["reasoning"]),
         money(row["costPerCall"]) if row["costPerCall"] is not None else "",
-        (money(row["costUsd"]), styles.weight(row["costUsd"], most_cost)),
+        (money(row["costUsd"]), weight_style(row["costUsd"], most_cost)),
         percent(share) if share is not None and share >= 0 else NOTHING,
         bar(max(share or 0, 0), most, 12).rstrip(),
     ]

@@ -7,11 +7,10 @@ import time
 from burnctl import flags
 from burnctl.daemon import reach
 from burnctl.output import as_json, present
-from burnctl.render import styles
-from burnctl.render.charts import bar, sampled, sparkline
 from burnctl.render.names import GROUP_NAMES, enough_of_id, harness_name, last_name
 from burnctl.render.notes import add_caveats, backfill_line
 from burnctl.render.numbers import (
+    bar,
     count,
     counted,
     dates,
@@ -22,8 +21,10 @@ from burnctl.render.numbers import (
     of_hundred,
     percent,
     roughly,
+    sampled,
+    sparkline,
 )
-from burnctl.render.tables import Column, table
+from burnctl.render.tables import Column, table, used_style, weight_style
 from burnctl.render.text import cut, wrap
 from burnd.contract import Params, param
 from burnd.contract.reports import LimitsParams
@@ -151,7 +152,7 @@ def _running(title: str, window: dict[str, Any], now: float, screen: Screen, lim
     lines = _wrapped(f"{name}  {used}, {resets}", screen)
     lines[0] = lines[0].replace(name, head, 1)
     if quota:
-        lines[0] = lines[0].replace(used, screen.paint(used, styles.used(quota["usedPercent"])), 1)
+        lines[0] = lines[0].replace(used, screen.paint(used, used_style(quota["usedPercent"])), 1)
         lines += _quota(window, now, screen)
     unpriced = f" ({unpriced_of(window['unpricedTurns'])})" if window["unpricedTurns"] else ""
     requests, tokens = counted(window["turns"], "request"), roughly(sum(window["usage"].values()), "token")
@@ -265,7 +266,7 @@ def _table(windows: list[dict[str, Any]], current: dict[str, Any] | None, screen
             ("running", "green") if window is current else end,
             count(window["turns"]),
             number(sum(window["usage"].values())),
-            (money(window["costUsd"]), styles.weight(window["costUsd"], most)),
+            (money(window["costUsd"]), weight_style(window["costUsd"], most)),
             _percent(window["quota"]["usedPercent"]) if window["quota"] else "",
             bar(window["costUsd"] or 0, most, 16).rstrip() if most else "",
         ]
@@ -276,7 +277,7 @@ def _table(windows: list[dict[str, Any]], current: dict[str, Any] | None, screen
 
 def _bar(percent: float, screen: Screen, wide: int = _BAR) -> str:
     full = bar(percent, 100, wide).rstrip()
-    return screen.paint(full, styles.used(percent)) + "·" * (wide - len(full))
+    return screen.paint(full, used_style(percent)) + "·" * (wide - len(full))
 
 
 def _percent(value: float) -> str:

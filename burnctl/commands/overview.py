@@ -8,15 +8,22 @@ from burnctl import flags
 from burnctl.daemon import reach
 from burnctl.errors import BurnctlError
 from burnctl.output import present
-from burnctl.render.charts import plot
 from burnctl.render.names import distinct_names, harness_name, last_name, short_model
 from burnctl.render.notes import add_caveats, progress
-from burnctl.render.numbers import NOTHING, count, counted, day_names, milliseconds, money, number, of_hundred, percent
+from burnctl.render.numbers import (
+    NOTHING,
+    count,
+    counted,
+    day_names,
+    milliseconds,
+    money,
+    number,
+    of_hundred,
+    percent,
+    plot,
+)
 from burnctl.render.screen import Screen
-from burnctl.render.styles import change as change_style
-from burnctl.render.styles import model as model_style
-from burnctl.render.styles import used, weight
-from burnctl.render.tables import Column, TextBlock, beside, table
+from burnctl.render.tables import Column, TextBlock, beside, change_style, model_style, table, used_style, weight_style
 from burnctl.render.text import clean, labelled
 
 TYPE_CHECKING = False
@@ -285,7 +292,7 @@ def _top(
     cells = [
         [
             (name or "(unknown)", style(row["key"])),
-            (money(row["costUsd"]), weight(row["costUsd"], most)),
+            (money(row["costUsd"]), weight_style(row["costUsd"], most)),
             percent(row["share"]) if row["share"] is not None else "",
         ]
         for row, name in zip(rows, names, strict=True)
@@ -306,7 +313,7 @@ def _lines(answer: dict[str, Any], span: str, screen: Screen) -> Iterable[str]:
     plan += [part for one in answer["windows"] for part in _plan_parts(one)]
     if plan:
         fullest = max(_used_percents(answer["windows"]), default=None)
-        style = "" if fullest is None else used(fullest)
+        style = "" if fullest is None else used_style(fullest)
         yield from (screen.paint(line, style) for line in labelled("plan", plan, screen, _LABEL))
     if running := answer["running"]:
         parts = []

@@ -7,11 +7,10 @@ import time
 from burnctl import flags
 from burnctl.daemon import reach
 from burnctl.output import present
-from burnctl.render import styles
 from burnctl.render.names import short_model
 from burnctl.render.notes import add_caveats
 from burnctl.render.numbers import count, day_names, money, number
-from burnctl.render.tables import Column, table
+from burnctl.render.tables import Column, model_style, table, weight_style
 from burnd.contract import Params, param
 from burnd.contract.reports import Filters, SummaryParams
 
@@ -109,12 +108,12 @@ def drawn(answer: dict[str, Any], screen: Screen, *, is_broken_down: bool = Fals
         models = answer["models"].get(row["key"], [])
         is_open = is_broken_down and len(models) > 1  # a single model has the figures of its period
         names = "" if is_open else _names([part["model"] for part in models], most_models)
-        style = styles.model(names) if is_broken_down else ""
+        style = model_style(names) if is_broken_down else ""
         rows.append([label, (names, style), *_cells(row, most)])
         for n, part in enumerate(models if is_open else ()):
             branch = "└" if n == len(models) - 1 else "├"
             name = f"{branch} {short_model(part['model'])}"
-            rows.append(["", (name, styles.model(part["model"])), *_cells(part, most)])
+            rows.append(["", (name, model_style(part["model"])), *_cells(part, most)])
     return table(columns, rows, screen, footer=["total", "", *_cells(answer["totals"], None)])
 
 
@@ -150,7 +149,7 @@ def _cells(row: dict[str, Any], most: float | None) -> list[object]:
         number(usage["output"] + usage["reasoning"]),
         number(usage["cacheRead"]),
         number(usage["cacheCreate5m"] + usage["cacheCreate1h"]),
-        (money(cost), styles.weight(cost, most)) if most is not None else money(cost),
+        (money(cost), weight_style(cost, most)) if most is not None else money(cost),
     ]
 
 

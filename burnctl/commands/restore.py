@@ -1,32 +1,45 @@
-"""`burnctl restore`: writes the log of a session again, so that its harness can resume it."""
+"""`burnctl resume` prints the command that continues a session; `restore` writes its lost log again first."""
 
 from __future__ import annotations
 
 import json
 import os
+from importlib import import_module
 
 from burnctl import flags, session_choice
 from burnctl.daemon import reach, say
 from burnctl.errors import BurnctlError
 from burnctl.output import as_json
 from burnctl.progress import waiting
+from burnctl.render.text import clean
 from burnd.contract import Params, param
+from burnd.harness.registry import BY_SOURCE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Mapping
     from typing import Any
 
     from burnctl.client import Client
     from burnd.harness.product import Product
     from burnd.harness.restore import Recording, Restored
 
-HELP = (
-    "writes a session back in the form of its harness, so that the harness resumes it, after its log was cleaned up, "
-    "lost or moved. Only new files are written, nothing is replaced, and a restored log adds no request. It prints "
-    "what could not be restored, and the command that resumes the session"
-)
-EXAMPLES = ("burnctl sessions --gone", "burnctl restore 0f9c1d2e", "burnctl restore 0f9c1d2e --to /tmp/logs")
+HELP = {
+    "restore": (
+        "writes a session back in the form of its harness, so that the harness resumes it, after its log was cleaned "
+        "up, lost or moved. Only new files are written, nothing is replaced, and a restored log adds no request. It "
+        "prints what could not be restored, and the command that resumes the session"
+    ),
+    "resume": (
+        "prints the command that continues a session in its folder and its harness. --json prints the facts of the "
+        "session"
+    ),
+}
+EXAMPLES = {
+    "restore": ("burnctl sessions --gone", "burnctl restore 0f9c1d2e", "burnctl restore 0f9c1d2e --to /tmp/logs"),
+    "resume": ("burnctl resume 0f9c1d2e", "burnctl resume scheduler", 'eval "$(burnctl resume --last)"'),
+}
 _NOT_STORED = {
     "pruned": "its content was pruned: see content.retention_days, or it was forgotten",
     "no": "none of its content was stored: content.store was off or hash-only, or its file in content/ was deleted",
@@ -38,12 +51,19 @@ class RestoreFlags(Params):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    verb = parser.prog.rpartition(" ")[2]
     session_choice.add_session(parser)
-    flags.add(parser, RestoreFlags)
+    if verb == "restore":
+        flags.add(parser, RestoreFlags)
     flags.reading(parser)
+    parser.set_defaults(run={"restore": restore, "resume": resume}[verb])
 
 
 def run(options: argparse.Namespace) -> int:
+    return int(options.run(options))
+
+
+def restore(options: argparse.Namespace) -> int:
     client = reach(options)
     with waiting.during("reading the session"):
         recording = _recording(client, session_choice.chosen_session(client, options))
@@ -73,8 +93,6 @@ def run(options: argparse.Namespace) -> int:
     if restored.load and not loaded:
         say(f"to load it: {' '.join([product.program, *restored.load, paths[0]])}")
     if not options.to:
-        from burnctl.commands.resume import command
-
         say(f"to resume: {command(recording.session)}")
     return 0
 
@@ -96,10 +114,6 @@ def _recording(client: Client, session_id: str) -> Recording:
 
 
 def _restored(recording: Recording) -> tuple[Product, Restored]:
-    from importlib import import_module
-
-    from burnd.harness.registry import BY_SOURCE
-
     product = BY_SOURCE.get(recording.session["source"] or "")
     if product is None or not product.restore:
         whose = recording.session["source"] or "an unknown program"
@@ -111,8 +125,6 @@ def _restored(recording: Recording) -> tuple[Product, Restored]:
 
 
 def _check_absent(product: Product, session_id: str) -> None:
-    from importlib import import_module
-
     folders = product.logs(os.environ, os.path.expanduser("~"))
     logs = import_module(product.restore).find_logs(folders)
     files = [path for path in folders if os.path.isfile(path)]  # databases
@@ -181,3 +193,57 @@ def _load(product: Product, arguments: tuple[str, ...], path: str, folder: str) 
     if done.returncode:
         say(f"{product.program} {' '.join(arguments)} failed: {(done.stderr or done.stdout).strip()[-500:]}")
     return not done.returncode
+
+
+def resume(options: argparse.Namespace) -> int:
+    client = reach(options)
+    session = client.sessions_meta(session_choice.chosen_session(client, options))
+    if options.json:
+        return as_json(session)
+    print(command(session))
+    if _is_gone(session):
+        remedy = f"; to write it again first: burnctl restore {_word(session['sessionId'])}"
+        lost = ", and it cannot be restored, since its content is not stored"
+        say(f"its log is gone{remedy if session['content'] == 'yes' else lost}")
+    return 0
+
+
+def _is_gone(session: Mapping[str, Any]) -> bool:
+    """Whether the harness has logs, but not this session's."""
+    product = BY_SOURCE.get(session["source"] or "")
+    if product is None or not product.restore:
+        return False
+    logs = import_module(product.restore).find_logs(product.logs(os.environ, os.path.expanduser("~")))
+    return logs is not None and session["sessionId"] not in logs
+
+
+def command(session: Mapping[str, Any]) -> str:
+    """A shell command line, quoted for any folder. Raises BurnctlError if the harness cannot resume."""
+    product = BY_SOURCE.get(session["source"] or "")
+    if product is None:
+        whose = session["source"] or "an unknown program"
+        raise BurnctlError(f"this session was made by {whose}, which has no command to continue it")
+    line = " ".join(_with_id((product.program, *product.resume), session["sessionId"]))
+    folder = session["project"]
+    if not folder:
+        return line
+    if not os.path.isdir(folder):
+        say(f"{clean(folder)} no longer exists")
+    return f"cd {_word(f'./{folder}' if folder.startswith('-') else folder)} && {line}"
+
+
+def _with_id(words: tuple[str, ...], session_id: str) -> list[str]:
+    """The harness's command, safe for an id with a leading dash."""
+    *before, last = words
+    if not session_id.startswith("-"):
+        return [*words, _word(session_id)]
+    return [*before, f"{last}={_word(session_id)}"] if last.startswith("-") else [*words, "--", _word(session_id)]
+
+
+def _word(text: str) -> str:
+    """A quoted word; control characters are written as bash and zsh escapes."""
+    import shlex
+
+    if text.isprintable():
+        return shlex.quote(text)
+    return "$'" + "".join(c if c.isprintable() and c not in "\\'" else f"\\U{ord(c):08x}" for c in text) + "'"

@@ -72,7 +72,7 @@ def run(options: argparse.Namespace) -> int:
     parts = {"hardened": "hardened", "socketed": "socket", "priced": "update_prices"}
     manager = of_this_system(options.manager, **{part: getattr(options, flag, False) for part, flag in parts.items()})
     if options.action == "install":
-        from burnctl.service.settings import PUSH_VARIABLES, Settings, command_of, variables_in
+        from burnctl.service.units import PUSH_VARIABLES, Settings, command_of, variables_in
         from burnd.paths import home_folder, socket_file
 
         push = _push(options)

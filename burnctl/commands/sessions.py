@@ -7,10 +7,9 @@ import time
 from burnctl import flags
 from burnctl.daemon import reach
 from burnctl.output import present
-from burnctl.render import styles
 from burnctl.render.names import enough_of_id, harness_name, last_name
 from burnctl.render.numbers import ago, count, money
-from burnctl.render.tables import Column, table
+from burnctl.render.tables import Column, table, weight_style
 from burnd.contract import Params, param
 from burnd.contract.sessions import MOST_SESSIONS, ListParams
 
@@ -113,7 +112,7 @@ def drawn(answer: Mapping[str, Any], screen: Screen, now: float) -> str:
             _gone(session, now),
             session["agent"],
             count(session["messageCount"]) if session["messageCount"] else "",
-            (money(session.get("costUsd")), styles.weight(session.get("costUsd"), most)),
+            (money(session.get("costUsd")), weight_style(session.get("costUsd"), most)),
             name_of(session),
         ]
         for session in sessions

@@ -8,9 +8,8 @@ from burnctl import flags
 from burnctl.daemon import reach
 from burnctl.output import as_json
 from burnctl.progress import blocked
-from burnctl.render.charts import bar
 from burnctl.render.names import tilde
-from burnctl.render.numbers import count, counted, duration, money, percent, size
+from burnctl.render.numbers import bar, count, counted, duration, money, percent, size
 from burnctl.render.tables import Column, table
 from burnctl.render.text import clean, flow, wrap
 from burnd.paths import home_folder

@@ -8,8 +8,6 @@ from burnctl import flags
 from burnctl.daemon import reach
 from burnctl.errors import BurnctlError, UsageError
 from burnctl.output import present
-from burnctl.render import styles
-from burnctl.render.charts import bar, sparkline
 from burnctl.render.names import (
     distinct_names,
     enough_of_id,
@@ -22,6 +20,7 @@ from burnctl.render.names import (
 from burnctl.render.notes import add_caveats
 from burnctl.render.numbers import (
     NOTHING,
+    bar,
     count,
     counted,
     day_names,
@@ -30,8 +29,9 @@ from burnctl.render.numbers import (
     number,
     percent,
     roughly,
+    sparkline,
 )
-from burnctl.render.tables import Column, table
+from burnctl.render.tables import Column, hit_rate_style, model_style, table, weight_style
 from burnctl.render.text import clean, flow, width_of
 from burnd.contract import Params, param
 from burnd.contract.daemon import MOST_STAMPS
@@ -258,7 +258,7 @@ def _table(answer: dict[str, Any], screen: Screen) -> str:
     for row, *of_row in zip(answer["rows"], *labels.values(), strict=True):
         drawn_bar = bar(row["share"] or 0, most, 12).rstrip()
         names_of_row = [
-            (text, styles.model(text) if name == "model" else "") for name, text in zip(names, of_row, strict=True)
+            (text, model_style(text) if name == "model" else "") for name, text in zip(names, of_row, strict=True)
         ]
         about = [row.get("title"), last_name(row.get("project"))] if by == "session" else ["", ""]
         rows.append([*names_of_row, *about, *_cells(row, most_cost), drawn_bar])
@@ -306,10 +306,10 @@ def _cells(row: dict[str, Any], most: float | None) -> list[object]:
         number(usage["output"] + usage["reasoning"]),
         number(usage["cacheRead"]),
         number(usage["cacheCreate5m"] + usage["cacheCreate1h"]),
-        (percent(row["cacheHitRate"]), styles.hit_rate(row["cacheHitRate"])),
+        (percent(row["cacheHitRate"]), hit_rate_style(row["cacheHitRate"])),
         percent(quality["oneShotPromptRate"]) if quality else "",
         f"{ended['completed']} of {sessions}" if sessions else NOTHING if quality else "",
-        (money(cost), styles.weight(cost, most)) if most is not None else money(cost),
+        (money(cost), weight_style(cost, most)) if most is not None else money(cost),
         money(row["subtree"]["costUsd"]) if "subtree" in row else "",
         percent(share) if share is not None else "",
     ]

@@ -17,8 +17,7 @@ from burnctl.output import as_json
 from burnctl.render.names import last_name, short_model
 from burnctl.render.numbers import clock, duration, milliseconds, money, number, of_hundred, percent
 from burnctl.render.screen import Screen
-from burnctl.render.styles import model, used
-from burnctl.render.tables import Column, table
+from burnctl.render.tables import Column, model_style, table, used_style
 from burnctl.render.text import cut, flow, wrap
 
 TYPE_CHECKING = False
@@ -199,9 +198,9 @@ def _headline(view: View, screen: Screen, now: float) -> list[str]:
         time_left = f", {duration(window['secondsLeft'])} left" if window.get("secondsLeft") else ""
         parts.append((f"5-hour window {money(window['costUsd'])}{time_left}", ""))
         quota = (window.get("quota") or {}).get("usedPercent")
-        parts += [(f"{of_hundred(quota)} used", used(quota))] if quota is not None else []
+        parts += [(f"{of_hundred(quota)} used", used_style(quota))] if quota is not None else []
     week = (view.status.get("weekQuota") or {}).get("usedPercent")
-    parts += [(f"week {of_hundred(week)} used", used(week))] if week is not None else []
+    parts += [(f"week {of_hundred(week)} used", used_style(week))] if week is not None else []
     parts += [(f"{name} budget exceeded", "red") for name in view.status.get("crossed") or ()]
     rate = sum(one["costPerMinute"] for one in view.sessions)
     parts += [(f"{money(rate)}/min", "yellow")] if rate else []
@@ -225,9 +224,9 @@ def _table(rows: Sequence[Mapping[str, Any]], screen: Screen, now: float, select
                     f"{mark}{last_name(row['project']) or row['shortId']}",
                     "bold" if selected == row["sessionId"] else "",
                 ),
-                (short_model(row["model"]), model(row["model"])),
+                (short_model(row["model"]), model_style(row["model"])),
                 number(row["context"]),
-                (percent(share), used(share * 100 if share is not None else None)),
+                (percent(share), used_style(share * 100 if share is not None else None)),
                 money(row["costUsd"]),
                 (money(row["costPerMinute"]), "bold" if row["costPerMinute"] and row["costPerMinute"] == most else ""),
                 row["lastTool"] or "-",

@@ -6,12 +6,10 @@ from burnctl import flags, session_choice
 from burnctl.daemon import reach
 from burnctl.errors import UsageError
 from burnctl.output import present
-from burnctl.render.charts import bar
 from burnctl.render.names import GROUP_NAMES, enough_of_id, last_name, miss_sentence, remedy, short_id, short_model
 from burnctl.render.notes import add_caveats
-from burnctl.render.numbers import clock, count, counted, date, dates, exact_money, money, number, percent, roughly
-from burnctl.render.styles import weight
-from burnctl.render.tables import Column, table
+from burnctl.render.numbers import bar, clock, count, counted, date, dates, exact_money, money, number, percent, roughly
+from burnctl.render.tables import Column, table, weight_style
 from burnctl.render.text import clean, cut, labelled, width_of, wrap
 from burnd.contract import Params, param
 from burnd.contract.reports import MOST_STEPS, Filters, FlowParams, HotspotsParams, WhyParams
@@ -291,7 +289,7 @@ def group_table(groups: Sequence[Mapping[str, Any]], totals: Mapping[str, Any], 
     rows = [
         (
             label,
-            (money(amount) if is_priced else number(amount), weight(amount, most)),
+            (money(amount) if is_priced else number(amount), weight_style(amount, most)),
             f"{share}%" if share else "<1%",
             (bar(amount, whole, _BAR).rstrip(), "cyan"),
         )

@@ -1,4 +1,7 @@
-"""Aligned tables that fit the screen, and blocks side by side. A pipe cuts and hides nothing."""
+"""Aligned tables that fit the screen, blocks side by side, and the colours of cells. A pipe cuts and hides nothing.
+
+A colour only repeats what the text of a cell shows.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,6 @@ if TYPE_CHECKING:
     from burnctl.render.screen import Screen
 
     _Cell = tuple[str, str, str]  # text, style, which part may be cut
-
 
 _GAP = 2
 _NARROWEST = 6
@@ -164,3 +166,47 @@ def beside(blocks: Sequence[TextBlock], screen: Screen) -> str:
             lines.append(line)
         parts.append("\n".join(lines))
     return "\n\n".join(parts)
+
+
+def weight_style(cost: float | None, most: float | None) -> str:
+    """Bold for an amount that matters beside the largest one, dim for one that does not."""
+    if not cost or not most:
+        return "dim"
+    share = cost / most
+    return "bold" if share >= 0.5 else "dim" if share < 0.02 else ""
+
+
+def hit_rate_style(share: float | None) -> str:
+    """Green from 80%, yellow from 50%, red below."""
+    if share is None:
+        return "dim"
+    return "green" if share >= 0.8 else "yellow" if share >= 0.5 else "red"
+
+
+def change_style(share: float | None) -> str:
+    """Red for a growth of 25% or more, green for such a fall."""
+    if share is None or abs(share) < 0.25:
+        return "dim" if share is None else ""
+    return "red" if share > 0 else "green"
+
+
+def used_style(percent: float | None) -> str:
+    if percent is None:
+        return "dim"
+    return "red" if percent >= 90 else "yellow" if percent >= 70 else "green"
+
+
+_MODELS = (
+    ("opus", "magenta"),
+    ("fable", "magenta"),
+    ("sonnet", "cyan"),
+    ("haiku", "green"),
+    ("gpt", "yellow"),
+    ("gemini", "blue"),
+)
+
+
+def model_style(name: object) -> str:
+    """The colour of a model's family."""
+    text = str(name or "").lower()
+    return next((color for family, color in _MODELS if family in text), "")

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from burnctl.service.settings import Settings
+    from burnctl.service.units import Settings
 
 LABEL, PUSH = "dev.burnd.burnd", "dev.burnd.push"
 MARK = "Written by `burnctl service install`."

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from burnctl.service.launchd import Launchd
-    from burnctl.service.settings import Settings
     from burnctl.service.systemd import Systemd
+    from burnctl.service.units import Settings
 
 
 def of_this_system(name: str | None = None, **parts: bool) -> Systemd | Launchd:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from burnctl.service.settings import Settings
+    from burnctl.service.units import Settings
 
 _DROP_INS = f"{units.SERVICE}.d"
 # The units to enable, in order, then the files that belong to them.

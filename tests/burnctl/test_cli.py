@@ -12,7 +12,9 @@ from typing import Any
 
 import pytest
 
+from burnctl.cli import load, options_of
 from burnctl.commands import VERBS, module_of, present
+from burnctl.parser import parser_for
 from burnd import __version__, protocol
 from burnd.paths import Home
 from tests import warm
@@ -349,3 +351,33 @@ def test_a_setting_can_be_read_and_edited(home: Home, tmp_path: Path) -> None:
     assert run(home, "config", "get", "content.store").stdout == "off\n"
     editor.write_text("#!/bin/sh\necho 'nonsense = 1' > \"$1\"\n")
     assert "nonsense" in run(home, "config", "edit", EDITOR=str(editor)).stderr
+
+
+@pytest.mark.parametrize("verb", list(present()))
+@pytest.mark.parametrize("words", [[], ["--json"], ["--no-color"], ["--memory"], ["--all"]])
+def test_options_are_those_of_the_parser(verb: str, words: list[str]) -> None:
+    options = options_of(verb, load(verb), words)
+    if options is not None:
+        assert vars(options) == vars(parser_for(verb, load(verb)).parse_args(words))
+
+
+@pytest.mark.parametrize(
+    "verb", ["overview", "today", "status", "summary", "daily", "sessions", "waste", "limits", "why"]
+)
+def test_common_commands_need_no_parser(verb: str) -> None:
+    assert options_of(verb, load(verb), []) is not None
+    assert options_of(verb, load(verb), ["--json"]) is not None
+
+
+@pytest.mark.parametrize(
+    ("verb", "words"),
+    [
+        ("search", []),
+        ("config", []),
+        ("status", ["--help"]),
+        ("status", ["x"]),
+        ("summary", ["--json", "--csv"]),
+    ],
+)
+def test_the_rest_is_for_the_parser(verb: str, words: list[str]) -> None:
+    assert options_of(verb, load(verb), words) is None

@@ -17,7 +17,7 @@ from burnctl.cli import load
 from burnctl.client import Client
 from burnctl.commands import present
 from burnctl.parser import parser_for
-from burnctl.service.settings import VARIABLES
+from burnctl.service.units import VARIABLES
 from burnd.paths import Home
 from burnd.records.codec import encode
 from tests.burnctl.fake_daemon import fake_daemon

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from burnctl.commands.tail import heading, turn_line
 from burnctl.render import screen
-from burnctl.render.charts import bar, sampled, sparkline
 from burnctl.render.names import short_id, short_model
 from burnctl.render.numbers import (
     ago,
+    bar,
     counted,
     date,
     dates,
@@ -24,7 +24,9 @@ from burnctl.render.numbers import (
     money,
     number,
     percent,
+    sampled,
     size,
+    sparkline,
     use_currency,
 )
 from burnctl.render.screen import Screen, _has_color

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from burnctl.service import units
-from burnctl.service.settings import VARIABLES, Settings, command_of, variables_in
+from burnctl.service.units import VARIABLES, Settings, command_of, variables_in
 from burnd.settings.keys import KEYS
 from tests import warm
 from tests.burnctl.runner import BURNCTL

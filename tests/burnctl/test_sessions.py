@@ -13,7 +13,7 @@ import pytest
 
 from burnctl.cli import load
 from burnctl.commands import search
-from burnctl.commands.resume import command
+from burnctl.commands.restore import command
 from burnctl.commands.sessions import drawn as listed
 from burnctl.commands.show import Transcript
 from burnctl.errors import BurnctlError

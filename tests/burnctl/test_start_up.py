@@ -23,7 +23,7 @@ STATUS: dict[str, Any] = {"daemon": {}, "sources": []}
 ALLOWED = {
     "__future__", "_json", "_socket",
     "burnctl", "burnctl.cli", "burnctl.client", "burnctl.commands", "burnctl.commands.status", "burnctl.errors",
-    "burnctl.flags", "burnctl.output", "burnctl.switches", "burnctl.quick_json",
+    "burnctl.flags", "burnctl.output", "burnctl.quick_json",
     "burnctl.daemon", "burnctl.connection",
     "burnd", "burnd.paths", "burnd.protocol",
     "burnd.contract", "burnd.contract.daemon", "burnd.contract.reports", "burnd.contract.sessions",
@@ -31,7 +31,7 @@ ALLOWED = {
     *(f"burnd.harness.{name}" for name in ("api", "claude_code", "codex", "opencode")),
     *(f"burnd.harness.{name}.product" for name in ("api", "claude_code", "codex", "opencode")),
     # A verb and its screen are one module. All of these together take 5 ms on a busy machine.
-    "burnctl.progress", "burnctl.render", "burnctl.render.charts", "burnctl.render.names",
+    "burnctl.progress", "burnctl.render", "burnctl.render.names",
     "burnctl.render.numbers", "burnctl.render.text", "burnctl.render.tables",
 }  # fmt: skip
 

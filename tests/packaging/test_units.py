@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from burnctl.service import units
-from burnctl.service.settings import Settings, command_of, variables_in
+from burnctl.service.units import Settings, command_of, variables_in
 from tests.packaging.scripts import ROOT, load
 
 make_units = load("make_units")
