@@ -249,14 +249,10 @@ def tally(counts: dict[str, int], name: str) -> None:
 def decode_line(decoder: SafeDecoder[T], line: bytes, offset: int, counts: Counts) -> tuple[T | None, str | None]:
     """Counts what was repaired or rejected; returns the value, and the reason if any of it is unusable."""
     result = decoder.decode(line, offset)
-    if isinstance(result, Rejected | Repaired):
-        return count_repairs(result, counts)
-    return result, None
-
-
-def count_repairs(result: Repaired[T] | Rejected, counts: Counts) -> tuple[T | None, str | None]:
     if isinstance(result, Rejected):
         return None, rejected(counts, result.reason)
+    if not isinstance(result, Repaired):
+        return result, None
     for repair in result.what:
         tally(counts.repaired, repair)
     return result.value, cut_reason(result.what)

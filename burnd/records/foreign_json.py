@@ -29,7 +29,7 @@ WHOLE_BYTES: Final = 16 << 20  # larger JSON has its long texts cut
 LONGEST_TEXT: Final = 1 << 20  # then; also the most that content.read shows
 CUT_MARK: Final = b"... (cut)"
 
-_FAILURES: Final = (msgspec.MsgspecError, ValueError, RecursionError)
+FAILURES: Final = (msgspec.MsgspecError, ValueError, RecursionError)
 _PADDING: Final = b" \t\r\n\0"
 
 # Repairs.
@@ -86,20 +86,20 @@ class SafeDecoder(Generic[T]):
         if len(line) <= MOST_VALUES and line.isascii():  # as most lines are
             try:
                 return self._typed.decode(line)
-            except _FAILURES:
+            except FAILURES:
                 pass
         if (excess := surplus(line)) is None:
             return self._decoded(line, offset)
         repairs: tuple[Repair, ...] = ()
         try:
             short = self._outline.bounded(line.strip(_PADDING), MOST_VALUES)
-        except _FAILURES:
+        except FAILURES:
             line, repairs = _repaired_bytes(line, offset)
             if not repairs:
                 return Rejected("not-json")
             try:
                 short = self._outline.bounded(line, MOST_VALUES)
-            except _FAILURES:
+            except FAILURES:
                 return Rejected("not-json")
         result = self._decoded(_small(short), offset)
         if isinstance(result, Rejected):
@@ -118,7 +118,7 @@ class SafeDecoder(Generic[T]):
         try:
             if line.isascii() or _is_utf8(line):
                 return self._typed.decode(line)
-        except _FAILURES:
+        except FAILURES:
             pass
         line, what = _repaired_bytes(line, offset)
         if not line:
@@ -143,7 +143,7 @@ class SafeDecoder(Generic[T]):
         short = bound_names(loose, self._struct)
         if short != loose:
             loose, what = short, (*what, "long-name")
-            with contextlib.suppress(*_FAILURES):
+            with contextlib.suppress(*FAILURES):
                 return Repaired(self._typed.decode(msgspec.json.encode(loose)), what)
         for _ in range(_MAX_SALVAGES):
             try:
@@ -151,7 +151,7 @@ class SafeDecoder(Generic[T]):
             except msgspec.ValidationError as error:
                 if not _drop(loose, str(error)):
                     break
-            except _FAILURES:
+            except FAILURES:
                 break
             else:
                 return Repaired(value, (*what, "wrong-type"))
@@ -186,7 +186,7 @@ def unpack(raw: msgspec.Raw) -> Unpacked:
     except msgspec.ValidationError:  # integers out of range become text
         try:
             value = msgspec.json.decode(_STRING_OR_NUMBER.sub(_big_number_as_text, data))
-        except _FAILURES:
+        except FAILURES:
             value = Rejected("not-finite")
     except ValueError:
         value = Rejected("not-json")

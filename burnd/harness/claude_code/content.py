@@ -9,13 +9,11 @@ import msgspec
 
 from burnd.harness.anthropic import (
     ANY_BYTES,
-    CALLS,
     PLAIN_TEXT,
     ContentBlock,
     EmbeddedFile,
     embedded_files,
     text_of,
-    tool_name,
 )
 from burnd.harness.claude_code import lines as claude_lines
 from burnd.harness.claude_code.lines import Attachment, ClaudeLine
@@ -25,7 +23,7 @@ from burnd.records import Content, File, ToolResult, ToolUse
 from burnd.records.content import Kind, Role
 from burnd.records.foreign_json import unpack
 
-_NULL: Final = msgspec.Raw(b"null")
+NULL: Final = msgspec.Raw(b"null")
 _MEDIA_TYPES: Final = {"pdf": "application/pdf", "image": "image/png"}
 
 # Attachments that earlier releases did not show to the model; later ones log the rendered text.
@@ -158,23 +156,9 @@ def record(
     )
 
 
-def record_output(memory: Memory, spot: Spot, message_id: str, n: int, b: int, block: ContentBlock) -> int:
-    """Records a block of line `n` of a response; returns the number of the next one."""
-    if block.type in CALLS:
-        use = ToolUse(id=block.id or "", name=tool_name(block), input=block.input or _NULL)
-        record(memory, spot, message_id, b, "assistant", "tool_use", n=n, use=use)
-    elif text := block.thinking or block.text:
-        record(memory, spot, message_id, b, "assistant", "thinking" if block.thinking else "text", text, n=n)
-    elif block.tool_use_id is not None:
-        return record_result(memory, spot, message_id, n, b, block)
-    else:
-        return b
-    return b + 1
-
-
 def record_result(memory: Memory, spot: Spot, message_id: str, n: int, b: int, block: ContentBlock) -> int:
     """Records a result and the files in it; returns the number of the next block."""
-    content, files = _without_files(block.content) if block.content else (_NULL, ())
+    content, files = _without_files(block.content) if block.content else (NULL, ())
     result = ToolResult(tool_use_id=block.tool_use_id or "", content=content, is_error=block.is_error)
     record(memory, spot, message_id, b, "tool_result", "tool_result", n=n, result=result)
     for number, file in enumerate(files, b + 1):

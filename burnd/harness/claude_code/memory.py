@@ -108,7 +108,9 @@ class Memory:
         state, path = self.state, self.path
         ts, birth, links = self.time_of(line.timestamp), state.birth, self._rows.links
         uuid = line.parent_uuid
-        parent = None if uuid is msgspec.UNSET or uuid is None else links.get(uuid) or self.link(uuid)
+        parent = None
+        if uuid is not msgspec.UNSET and uuid is not None:
+            parent = links.get(uuid) or state.links.get(uuid) or self.link(uuid)
         rail_id = path.rail_id or MAIN
         if line.is_sidechain and path.rail_id is None:
             rail_id = line.uuid or MAIN
@@ -175,12 +177,15 @@ class Memory:
 
     def time_of(self, text: str | None) -> str:
         """A line's time in canonical form, or the last readable one."""
+        state = self.state
+        if text is not None and text == state.stamp:
+            return text
         ts = iso(text)
         if ts is None:
-            return self.state.stamp or NEVER
-        self.state.stamp = ts
-        if self.state.birth is None:
-            self.state.birth = ts
+            return state.stamp or NEVER
+        state.stamp = ts
+        if state.birth is None:
+            state.birth = ts
         return ts
 
     def repeats(self, spot: Spot) -> bool:

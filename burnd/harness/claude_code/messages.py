@@ -18,9 +18,10 @@ from burnd.harness.anthropic import (
     bill_of,
     parse_call,
     result_of,
+    tool_name,
     usage_of,
 )
-from burnd.harness.claude_code.content import record_output, record_user
+from burnd.harness.claude_code.content import NULL, record, record_result, record_user
 from burnd.harness.claude_code.lines import (
     NO_BRANCH,
     SOURCE,
@@ -34,7 +35,7 @@ from burnd.harness.claude_code.memory import Memory, Spot, keep
 from burnd.harness.claude_code.product import PRODUCT
 from burnd.harness.claude_code.requests import add_facts, answer_attempt, fail_run, read_memory_edit, read_pull_result
 from burnd.harness.claude_code.state import MAX_DELEGATIONS, MAX_PULLS, Delegation
-from burnd.harness.tool_calls import creates_pull_request, release, short_hash
+from burnd.harness.tool_calls import creates_pull_request, release, short_hash, size
 from burnd.recording.candidate import (
     LACKS_REQUEST,
     NO_REQUEST_ID,
@@ -44,12 +45,13 @@ from burnd.recording.candidate import (
     Candidate,
     LineKey,
 )
-from burnd.records import Block, Event, Quota, Subagent, ToolCall, Usage
-from burnd.records.content import MAIN
+from burnd.records import Block, Event, Quota, Subagent, ToolCall, ToolUse, Usage
+from burnd.records.content import MAIN, Kind
 from burnd.records.times import to_iso
 from burnd.records.turn import FORKED, LARGEST_COUNT, token_count
 
 REFUSAL: Final = "refusal"
+_THOUGHTS: Final = ("thinking", "redacted_thinking")
 BACKGROUND: Final = "bg"
 # A relay may give all responses one id. A unique one has a digit, is long, or is Anthropic's.
 WORD: Final = re.compile(r"(?!msg)[A-Za-z_-]{1,11}")
@@ -270,32 +272,37 @@ def _add_line(memory: Memory, candidate: Candidate, spot: Spot, message: ClaudeM
         memory.out.copied.append(candidate.message_id)
     # No model writes so many blocks; without a limit, each further line would take longer.
     room = max(0, MOST_BLOCKS - len(candidate.made))
+    made: list[Block] = []
     n, b = len(candidate.lines), 0
     for number, block in enumerate(blocks):
-        if number < room:
-            _add_block(memory, candidate, block)
-        b = record_output(memory, spot, candidate.message_id, n, b, block)
+        has_room = number < room
+        if block.type in CALLS:
+            if has_room:
+                made.append(Block(kind="call", bytes=len(block.input), call_id=block.id))
+                _add_call(memory, candidate, block)
+            use = ToolUse(id=block.id or "", name=tool_name(block), input=block.input or NULL)
+            record(memory, spot, candidate.message_id, b, "assistant", "tool_use", n=n, use=use)
+            b += 1
+            continue
+        is_thought = block.type in _THOUGHTS
+        text = (block.thinking or block.signature or block.data or "") if is_thought else block.text
+        if has_room and text is not None:
+            made.append(Block(kind="thinking" if is_thought else "text", bytes=size(text)))
+        elif has_room and block.tool_use_id is not None:
+            made.append(Block(kind="result", bytes=len(block.content), call_id=block.tool_use_id))
+        if has_room and block.is_error:
+            candidate.calls = tuple(
+                [replace(one, is_error=True) if one.id == block.tool_use_id else one for one in candidate.calls]
+            )
+        if text := block.thinking or block.text:
+            kind_of_text: Kind = "thinking" if block.thinking else "text"
+            record(memory, spot, candidate.message_id, b, "assistant", kind_of_text, text, n=n)
+            b += 1
+        elif block.tool_use_id is not None:
+            b = record_result(memory, spot, candidate.message_id, n, b, block)
+    candidate.made += tuple(made)
     candidate.prints += tuple(prints[:room])
     candidate.lines += (spot.name,)
-
-
-def _add_block(memory: Memory, candidate: Candidate, block: ContentBlock) -> None:
-    if block.type in CALLS:
-        candidate.made += (Block(kind="call", bytes=len(block.input), call_id=block.id),)
-        _add_call(memory, candidate, block)
-        return
-    text = block.text
-    if is_thought := block.type in ("thinking", "redacted_thinking"):
-        text = block.thinking or block.signature or block.data or ""
-    if text is not None:
-        length = len(text) if text.isascii() else len(text.encode())
-        candidate.made += (Block(kind="thinking" if is_thought else "text", bytes=length),)
-    elif block.tool_use_id is not None:
-        candidate.made += (Block(kind="result", bytes=len(block.content), call_id=block.tool_use_id),)
-    if block.is_error:
-        candidate.calls = tuple(
-            [replace(one, is_error=True) if one.id == block.tool_use_id else one for one in candidate.calls]
-        )
 
 
 def _print(line: ClaudeLine, block: ContentBlock) -> int:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Final
 
+import msgspec
 from msgspec.structs import replace
 
 from burnd.harness.anthropic import CacheCreation, OutputDetails, TokenCounts, usage_of
@@ -48,10 +49,11 @@ from burnd.harness.claude_code.state import (
 )
 from burnd.harness.product import RESTORED
 from burnd.harness.tool_calls import short_hash
-from burnd.logfiles.log_reader import NEVER, count_repairs, decode_line, iso, tally
+from burnd.logfiles.log_reader import NEVER, decode_line, iso, tally
 from burnd.recording.candidate import Candidate
 from burnd.records import Compaction, Content, Overhead, Usage
 from burnd.records.content import Kind, title_record
+from burnd.records.foreign_json import FAILURES, MOST_VALUES
 from burnd.records.names import bounded_path
 from burnd.records.times import LATEST_MS, to_iso, to_ms
 from burnd.records.turn import token_count
@@ -63,6 +65,7 @@ _TITLE_NAMES: Final[dict[str, tuple[str, Kind]]] = {
     "summary": ("summary", "summary"),
 }
 _MOST_USD: Final = 1e9
+_decode: Final = msgspec.json.Decoder(ClaudeLine).decode
 
 
 class ClaudeReader:
@@ -97,10 +100,15 @@ class ClaudeReader:
                 return None
             if kind in BARE:
                 return self._read_bare(line, offset)
-        result = claude_lines.lines.decode(line, offset)
-        decoded, reason = (result, None) if isinstance(result, ClaudeLine) else count_repairs(result, counts)
+        reason: str | None = None
+        try:
+            decoded = _decode(line) if len(line) <= MOST_VALUES and line.isascii() else None  # as most lines are
+        except FAILURES:
+            decoded = None
         if decoded is None:
-            return reason
+            decoded, reason = decode_line(claude_lines.lines, line, offset, counts)
+            if decoded is None:
+                return reason
         if decoded.type in BARE:
             return self._read_bare(line, offset) or reason
         if line.endswith(RESTORED):

@@ -64,6 +64,7 @@ class LeafTitles:
         self.summaries: defaultdict[str, set[Summary]] = defaultdict(set)
         self._unsearched: defaultdict[str, set[tuple[str, Summary]]] = defaultdict(set)  # by folder
         self._search: _FolderSearch | None = None
+        self.has_unsearched = False
 
     async def load(self, index: IndexStore) -> None:
         rows = await index.rows("SELECT key, value FROM cursors WHERE source = ?", (_TITLE_CURSORS,))
@@ -75,6 +76,7 @@ class LeafTitles:
                 self.summaries[leaf].add(summary)
                 if not is_searched:
                     self._unsearched[os.path.dirname(path_of_log)].add((leaf, summary))
+                    self.has_unsearched = True
         except (msgspec.MsgspecError, ValueError) as error:
             raise index.failed(error) from error
 
@@ -86,13 +88,10 @@ class LeafTitles:
                 new[summary] = content
                 self.summaries[leaf].add(summary)
                 self._unsearched[os.path.dirname(piece.change.path)].add((leaf, summary))
+                self.has_unsearched = True
                 batch.cursors.append(_cursor(leaf, summary, is_searched=False))
         for piece in pieces if self.summaries else ():
             batch.content += await self._titles_of(piece, new)
-
-    @property
-    def has_unsearched(self) -> bool:
-        return self._search is not None or bool(self._unsearched)
 
     async def search(self, index: IndexStore) -> Batch | None:
         """Searches some logs for the lines of new summaries; None if there is nothing to record yet."""
@@ -109,7 +108,7 @@ class LeafTitles:
             named = sorted(summary for leaf, summary in search.summaries if leaf == line.uuid)
             batch.content += await self._of_line(named, line, {})
         if not search.logs:
-            self._search = None
+            self._search, self.has_unsearched = None, bool(self._unsearched)
             batch.cursors += [_cursor(leaf, summary, is_searched=True) for leaf, summary in sorted(search.summaries)]
         return batch if batch.cursors or batch.content else None
 

@@ -6,7 +6,7 @@ Each message is converted alone; `session` puts them in order.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -49,7 +49,7 @@ from burnd.harness.tool_calls import (
 )
 from burnd.records import Block, Content, File, ToolCall, ToolResult, ToolUse, Usage
 from burnd.records.content import MAIN, Kind, Role, title_record
-from burnd.records.foreign_json import Unpacked, plain, unpack
+from burnd.records.foreign_json import FAILURES, Rejected, Unpacked, plain, unpack
 
 TITLE: Final = "title:opencode"
 _USER: Final = "user"
@@ -58,9 +58,11 @@ _LARGEST_STATUS: Final = 999
 _OUTPUT_PARTS: Final = ("text", "reasoning", "tool")
 _DEFAULT_TITLE: Final = re.compile(r"(?:New|Child) session - \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 _NULL: Final = msgspec.Raw(b"null")
-_encode_sorted: Final = msgspec.json.Encoder(order="sorted").encode
+_encode: Final = msgspec.json.Encoder().encode
+_fields: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _LONG_TEXT: Final = 64  # characters from which on a text is replaced by a number in the context
 _LONGEST_TEXT: Final = 16 << 10  # characters of other texts there: previews, patches, signatures
+_COPIED_BYTES: Final = 512  # of a value that is copied without looking for such texts
 
 _TASK: Final = "task"
 _INVALID: Final = "invalid"
@@ -357,6 +359,7 @@ def content_of(
     at = iso(row.created)
     text_kind: Kind = "summary" if _is_summary(decoded.data) else "text"
     for n, (part_id, part) in enumerate(decoded.parts):
+        blocks: Iterable[_ContentBlock]
         if part.type == "reasoning" and not reasoning:
             continue
         if decoded.data.role == _USER:
@@ -382,36 +385,65 @@ def content_of(
                     **fields,
                 )
             )
-    if records and (context := _context(row, numbers, inputs, reasoning=reasoning)) is not None:
+    if records and (context := _context(row, decoded, numbers, inputs, reasoning=reasoning)) is not None:
         records[0] = msgspec.structs.replace(records[0], context=context)
     return records
 
 
 def _context(
-    row: MessageRow, numbers: Mapping[str, int | str], inputs: Mapping[str, str], *, reasoning: bool
+    row: MessageRow,
+    decoded: DecodedMessage,
+    numbers: Mapping[str, int | str],
+    inputs: Mapping[str, str],
+    *,
+    reasoning: bool,
 ) -> str | None:
     """The JSON of a message's rows for `restore`, with numbers in place of what records have; None if it was cut."""
-    if row.size is not None or row.more_parts[0]:
+    if row.size is not None or row.more_parts[0] or len(decoded.parts) != len(row.parts):
         return None
-    info = plain(row.data)
-    if not isinstance(info, dict):
+    try:
+        info = _fields(row.data)
+        if bytes(memoryview(info.get("summary", _NULL))[:1]) == b"{":
+            del info["summary"]  # the changed files, which opencode adds later
+        parts: list[dict[str, Any]] = []
+        for stored, (part_id, part) in zip(row.parts, decoded.parts, strict=True):
+            if stored.size is not None:
+                return None
+            if part.type == "reasoning" and not reasoning:
+                continue
+            fields: dict[str, Any] = _fields(stored.data)
+            known: dict[str, Any] = {}
+            if (number := numbers.get(part.text or "")) is not None:
+                known["text"] = {HOLE: number}
+            if part.state is not None and part_id in inputs:
+                state: dict[str, Any] = {"input": {HOLE: inputs[part_id]}}
+                if (number := numbers.get(part.state.output or "")) is not None:
+                    state["output"] = {HOLE: number}
+                known["state"] = _shortened(_fields(fields["state"]), numbers, state) | state
+            parts.append({"id": part_id, **_shortened(fields, numbers, known), **known})
+        context = _encode({"info": _shortened(info, numbers), "parts": parts}).decode()
+    except FAILURES:  # a row that had to be repaired
         return None
-    if isinstance(info.get("summary"), dict):
-        del info["summary"]  # the changed files, which opencode adds later
-    cut_texts(info, numbers, _LONG_TEXT, _LONGEST_TEXT)
-    parts: list[dict[str, Any]] = []
-    for part in row.parts:
-        data = plain(part.data)
-        if part.size is not None or not isinstance(data, dict):
-            return None
-        if data.get("type") == "reasoning" and not reasoning:
+    return context
+
+
+def _shortened(
+    fields: Mapping[str, msgspec.Raw], numbers: Mapping[str, int | str], without: Mapping[str, Any] = {}
+) -> dict[str, Any]:
+    """The fields with numbers in place of the texts that records have; short values are copied undecoded."""
+    values: dict[str, Any] = {}
+    for name, raw in fields.items():
+        if name in without:
             continue
-        if part.id in inputs and isinstance(state := data.get("state"), dict):
-            state["input"] = {HOLE: inputs[part.id]}
-        cut_texts(data, numbers, _LONG_TEXT, _LONGEST_TEXT)
-        data.setdefault("id", part.id)
-        parts.append(data)
-    return _encode_sorted({"info": info, "parts": parts}).decode()
+        if len(raw) <= _COPIED_BYTES:
+            values[name] = raw
+            continue
+        value = [plain(raw)]
+        if isinstance(value[0], Rejected):
+            raise ValueError(name)
+        cut_texts(value, numbers, _LONG_TEXT, _LONGEST_TEXT)
+        values[name] = value[0]
+    return values
 
 
 def _user_content(part: PartData) -> Iterator[_ContentBlock]:

@@ -65,12 +65,12 @@ class SessionRow(NamedTuple):
     agent: str | None = None
 
 
-class CacheTokens(msgspec.Struct):
+class CacheTokens(msgspec.Struct, gc=False):
     read: Number = None
     write: Number = None
 
 
-class OpencodeTokens(msgspec.Struct):
+class OpencodeTokens(msgspec.Struct, gc=False):
     """The tokens of one step; early releases lack `total`."""
 
     total: Number = None
@@ -80,7 +80,7 @@ class OpencodeTokens(msgspec.Struct):
     cache: CacheTokens | None = None
 
 
-class Times(msgspec.Struct):
+class Times(msgspec.Struct, gc=False):
     """Times of a message, a part or a call, in milliseconds since 1970."""
 
     created: Number = None
@@ -88,18 +88,18 @@ class Times(msgspec.Struct):
     end: Number = None
 
 
-class FailureData(msgspec.Struct, rename="camel"):
+class FailureData(msgspec.Struct, gc=False, rename="camel"):
     """Details of an error; only the status code is read, since the rest may quote the provider."""
 
     status_code: int | None = None
 
 
-class Failure(msgspec.Struct):
+class Failure(msgspec.Struct, gc=False):
     name: Name | None = None
     data: FailureData | None = None
 
 
-class MessageData(msgspec.Struct):
+class MessageData(msgspec.Struct, gc=False):
     """`message.data` of either role. `summary` is an object on user rows, true on a compaction's response."""
 
     role: str | None = None
@@ -116,19 +116,19 @@ class MessageData(msgspec.Struct):
     summary: msgspec.Raw = msgspec.Raw(b"")
 
 
-class ToolMetadata(msgspec.Struct, rename="camel"):
+class ToolMetadata(msgspec.Struct, gc=False, rename="camel"):
     exit: int | None = None
     session_id: str | None = None
     output_path: str | None = None
 
 
-class Attachment(msgspec.Struct):
+class Attachment(msgspec.Struct, gc=False):
     mime: str | None = None
     filename: str | None = None
     url: str | None = None
 
 
-class ToolState(msgspec.Struct):
+class ToolState(msgspec.Struct, gc=False):
     status: str | None = None
     input: msgspec.Raw = msgspec.Raw(b"")
     output: str | None = None
@@ -138,7 +138,7 @@ class ToolState(msgspec.Struct):
     attachments: list[Attachment] | None = None
 
 
-class PartData(msgspec.Struct):
+class PartData(msgspec.Struct, gc=False):
     """`part.data`, the fields of all types together."""
 
     type: str | None = None
