@@ -80,6 +80,7 @@ _MODULES = {
     "by-tool": "hotspots",
     "live": "top",
     "today": "overview",
+    "pricing": "prices",
     "resume": "restore",
     **dict.fromkeys(("down", "restart"), "up"),
     **dict.fromkeys(("flush", "rebuild", "content", "forget"), "upkeep"),

@@ -59,7 +59,8 @@ def run(options: argparse.Namespace) -> int:
     def draw(answer: dict[str, Any], screen: Screen) -> str:
         return drawn(answer, screen, time.time() * 1000)
 
-    return present(options, answer, draw, rows=flat_rows, client=client, empty="No sessions", what="Results")
+    empty = "No session has lost its log" if options.gone else "No sessions"
+    return present(options, answer, draw, rows=flat_rows, client=client, empty=empty, what="Results")
 
 
 def _costliest(client: Client, chosen: dict[str, Any]) -> dict[str, Any]:

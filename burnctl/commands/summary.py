@@ -221,7 +221,7 @@ def _headline(answer: dict[str, Any], screen: Screen, *, with_trend: bool) -> st
 
 def _table(answer: dict[str, Any], screen: Screen) -> str:
     by = answer["by"]
-    has_titles = by == "session" and any(row.get("title") for row in answer["rows"])
+    has_titles = "session" in by.split(",") and any(row.get("title") for row in answer["rows"])
     # One or two dimensions, with the names of the rows.
     names = next(([*row["keys"]] for row in answer["rows"] if "keys" in row), [by])
     labels = {
@@ -260,7 +260,7 @@ def _table(answer: dict[str, Any], screen: Screen) -> str:
         names_of_row = [
             (text, model_style(text) if name == "model" else "") for name, text in zip(names, of_row, strict=True)
         ]
-        about = [row.get("title"), last_name(row.get("project"))] if by == "session" else ["", ""]
+        about = [row.get("title") if has_titles else "", last_name(row.get("project")) if by == "session" else ""]
         rows.append([*names_of_row, *about, *_cells(row, most_cost), drawn_bar])
     totals = answer["totals"] | {"share": None, "quality": answer.get("quality")}
     footer = ["total", *[""] * (len(names) - 1), "", "", *_cells(totals, None), ""]

@@ -196,9 +196,10 @@ def add_titles(view: View, recall: Recall, sessions: Sequence[dict[str, Any]]) -
 
 def name_sessions(view: View, recall: Recall, rows: Sequence[dict[str, Any]]) -> None:
     """The same for rows or answers about sessions that have an id and a title only."""
+    ids = [row.get("sessionId") or row.get("keys", {}).get("session") or row["key"] for row in rows]
     facts = [
-        {"sessionId": row.get("sessionId") or row["key"], "title": row["title"], "summary": None, "content": "yes"}
-        for row in rows
+        {"sessionId": session_id, "title": row["title"], "summary": None, "content": "yes"}
+        for session_id, row in zip(ids, rows, strict=True)
     ]
     add_titles(view, recall, facts)
     for row, named in zip(rows, facts, strict=True):

@@ -57,7 +57,7 @@ async def summarize(service: Service, params: SummaryParams) -> Result:
 
     def answer(view: View) -> Result:
         result = summary.summary(view, params)
-        if params.by == "session":
+        if "session" in params.by.split(","):
             name_sessions(view, recall, result["rows"][:_MOST_NAMED])
         return at_its_prices(view, result)
 
@@ -165,13 +165,19 @@ async def show_changes(service: Service, params: ChangesParams) -> Result:
 
 
 async def show_limits(service: Service, params: LimitsParams) -> Result:
-    settings, ledger = service.settings, service.home.ledger
+    """With `filled` may read content, to name sessions by their first prompt."""
+    settings, ledger, recall = service.settings, service.home.ledger, service.search_indexer.recall
     if params.filled:
         await service.explainer.settled(_SETTLED_S)
-    return await service.ask(
-        lambda view: at_its_prices(view, limits(view, params, settings.budgets, settings.plan_dollars, ledger)),
-        totals=params.is_of_totals,
-    )
+
+    def answer(view: View) -> Result:
+        result = limits(view, params, settings.budgets, settings.plan_dollars, ledger)
+        for window in result["windows"].values():
+            for filled in window.get("filled", ()):
+                name_sessions(view, recall, filled["sessions"])
+        return at_its_prices(view, result)
+
+    return await service.ask(answer, totals=params.is_of_totals)
 
 
 async def show_statusline(service: Service, params: StatuslineParams) -> Result:
