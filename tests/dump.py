@@ -115,15 +115,16 @@ async def index_dump(index: IndexStore, *, places: bool = True) -> dict[str, lis
 
 
 _CAUSE = "k.kind, kt.name, kg.name, ka.name"
-_NAMED = """JOIN causes k ON k.id = x.cause
+_NAMED = """JOIN causes k ON k.id = y.cause
       LEFT JOIN names kt ON kt.id = k.tool LEFT JOIN names kg ON kg.id = k.target
       LEFT JOIN names ka ON ka.id = k.agent"""
-_PAID = ", ".join(f"x.{name}" for name in Sums._fields)
+_PAID = ", ".join(f"y.{name}" for name in Sums._fields)
 _CAUSES = {
     "cause_sums": f"""
       SELECT {_KIND}, f.name, g.name, b.name, u.agent_id, ut.name, s.session_id, e.rail, e.n, v.name, a.name,
-             x.activity = 0, x.level, x.day, {_CAUSE}, {_PAID}
-      FROM cause_sums x {_JOINS} {_NAMED} JOIN sessions s ON s.id = x.session JOIN segments e ON e.id = x.segment
+             x.grain, x.bucket, x.span, x.quarters, y.level, {_CAUSE}, {_PAID}
+      FROM turn_groups x {_JOINS} JOIN cause_sums y ON y.turn_group = x.id {_NAMED}
+      JOIN sessions s ON s.id = x.session JOIN segments e ON e.id = x.segment
       LEFT JOIN names a ON a.id = x.activity LEFT JOIN names b ON b.id = x.branch
       LEFT JOIN names v ON v.id = x.version LEFT JOIN subagents u ON u.id = x.subagent
       LEFT JOIN names ut ON ut.id = u.type""",

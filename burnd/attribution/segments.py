@@ -3,6 +3,9 @@
 A segment is a fixed range of 256 message numbers. It starts from the saved state of the one before, so a new turn
 explains one segment again, however long the session is. Its rows, its state and its row in `changed` change in one
 transaction.
+
+The turns of a segment are grouped by all dimensions but activity and UTC day; these groups once more by quarter of an
+hour, and once more by activity. Each group has rows by cause, at each level that a report needs.
 """
 
 from __future__ import annotations
@@ -10,7 +13,8 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from operator import add
+from itertools import groupby
+from operator import add, itemgetter
 from pathlib import Path
 from typing import Final, Generic, NamedTuple, TypeVar
 
@@ -18,12 +22,8 @@ import structlog
 import zstandard
 
 from burnd.attribution.cause_keys import (
-    COMMAND,
-    FILE,
-    LEVELS,
-    MISS,
-    NAMED,
     PAID_LEVELS,
+    PROMPT,
     PROMPTED,
     TOOL,
     CauseKey,
@@ -39,16 +39,14 @@ from burnd.attribution.rates import Sums, spent_by
 from burnd.attribution.row import CauseGroup
 from burnd.index import changes
 from burnd.index.keys import decompressed
+from burnd.index.sums import BUCKET_MS, DAY, NO_ACTIVITY, SHIFT_MS
 from burnd.protocol import UNKNOWN_AGENT
 from burnd.records import Compaction, Turn
-from burnd.records.times import DAY_MS
 
 LENGTH: Final = 256
 BLOCK_DAYS: Final = 32
-ALL_ACTIVITIES: Final = 0  # adds up all of them
-ALL_VERSIONS: Final = -1  # adds up all of them
-NO_ACTIVITY: Final = -1
-SHIFT_MS: Final = 62_135_596_800_000  # counts days from the year 1, so that none is negative
+DAYS, QUARTERS, ACTIVITIES = range(3)  # grains of groups
+SUBJECT: Final = "iif(c.subject, c.subject, c.id)"  # of a cause `c` by target, for all tools
 _UNEXPLAINED: Final = CauseGroup("unexplained")
 _MESSAGES_BETWEEN_YIELDS: Final = 16  # some two milliseconds
 _NO_END: Final = 1 << 62
@@ -68,7 +66,9 @@ def no_guard(_session: int, _rail: str, _n: int) -> AbstractContextManager[None]
 
 
 class SumKey(NamedTuple):
-    day: int
+    """What turns are grouped by."""
+
+    bucket: int  # a quarter of an hour
     kind: int
     place: int
     branch: int
@@ -276,56 +276,92 @@ def write(db: sqlite3.Connection, explanations: Sequence[Explanation], numbers: 
         for causes in segment.by_bucket.values()
         for key in causes
     }
+    keys |= {key.whole for key in keys}
     numbers.update(number_causes(db, keys - numbers.keys()))
-    days: set[int] = set()
+    blocks: set[int] = set()
     for one in explanations:
-        days |= _replace(db, one, numbers)
+        blocks |= _replace(db, one, numbers)
         if one.end is None:
             db.execute("DELETE FROM changed WHERE id = ? AND times = ?", (one.mark, one.times))
         else:
             sql = "UPDATE changed SET turn_index = ?, times = times + 1 WHERE id = ? AND times = ?"
             db.execute(sql, (one.end * LENGTH, one.mark, one.times))
     changes.mark_sessions(db, changes.next_seq(db), sorted({one.session for one in explanations}))
-    blocks = sorted({(day // BLOCK_DAYS,) for day in days})
-    db.executemany("INSERT INTO stale_blocks VALUES(?, 1) ON CONFLICT DO UPDATE SET times = times + 1", blocks)
+    stale = [(block,) for block in sorted(blocks)]
+    db.executemany("INSERT INTO stale_blocks VALUES(?, 1) ON CONFLICT DO UPDATE SET times = times + 1", stale)
     return sum(len(one.segments) for one in explanations)
 
 
 def _replace(db: sqlite3.Connection, one: Explanation, numbers: Mapping[CauseKey, CauseNumber]) -> set[int]:
-    """Returns the days with changed rows."""
+    """Returns the blocks with changed rows."""
     where = (one.session, one.rail, one.begin, _NO_END if one.end is None else one.end)
     now = {segment.n for segment in one.segments}
-    days: set[int] = set()
+    blocks: set[int] = set()
     for number, n in db.execute(_SEGMENTS, where).fetchall():
-        for level in LEVELS:
-            rows = (level, one.session, number)
-            if level in PAID_LEVELS:
-                days.update(day for (day,) in db.execute(_DAYS, rows).fetchall())
-            db.execute(_DELETE, rows)
+        groups = db.execute(_GROUPS, (one.session, number)).fetchall()
+        blocks.update(bucket // (BLOCK_DAYS * DAY) for _, bucket in groups)
+        ids = [(group,) for group, _ in groups]
+        db.executemany("DELETE FROM cause_sums WHERE turn_group = ?", ids)
+        db.executemany("DELETE FROM turn_groups WHERE id = ?", ids)
         if n not in now:
             db.execute("DELETE FROM segments WHERE id = ?", (number,))
+    ((last,),) = db.execute("SELECT coalesce(max(id), 0) FROM turn_groups").fetchall()
     for segment in one.segments:
         values = (one.session, one.rail, segment.n, segment.newest, segment.state)
         ((number,),) = db.execute(_UPSERT, values).fetchall()
-        db.executemany(_INSERT, _rows(one.session, number, segment.by_bucket, numbers))
-        days.update(key.day for key in segment.by_bucket)
-    return days
+        groups, rows = _rows(last, segment.by_bucket, numbers)
+        db.executemany(_INSERT_GROUP, [(group, one.session, number, *rest) for group, *rest in groups])
+        db.executemany(_INSERT, rows)
+        last += len(groups)
+        blocks.update(key.bucket // (BLOCK_DAYS * DAY) for key in segment.by_bucket)
+    return blocks
+
+
+Row = tuple[int, ...]
 
 
 def _rows(
-    session: int, segment: int, by_bucket: dict[SumKey, ByCause], numbers: Mapping[CauseKey, CauseNumber]
-) -> list[tuple[int, ...]]:
-    """By activity, and for all activities together."""
-    sums: dict[tuple[int, ...], list[int]] = {}
-    for sum_key, causes in by_bucket.items():
-        day, *rest, own = sum_key
-        for key, counts in causes.items():
-            number = numbers[key]
-            for activity in (ALL_ACTIVITIES, own):
-                row = (number.level, session, activity, segment, day, number.id, *rest)
-                before = sums.get(row)
-                sums[row] = counts if before is None else [a + b for a, b in zip(before, counts, strict=True)]
-    return sorted((*row, *counts) for row, counts in sums.items())
+    last: int, by_bucket: Mapping[SumKey, ByCause], numbers: Mapping[CauseKey, CauseNumber]
+) -> tuple[list[Row], list[Row]]:
+    """Groups with numbers after `last`, and their rows."""
+    days: dict[tuple[int, ...], list[SumKey]] = {}
+    for key in sorted(by_bucket):
+        days.setdefault((key.bucket // DAY, *key[1:-1]), []).append(key)
+    groups: list[Row] = []
+    rows: list[Row] = []
+
+    def add_group(grain: int, keys: Sequence[SumKey], quarters: int = 0) -> None:
+        first, *dimensions, activity = keys[0]
+        number = last + len(groups) + 1
+        span = keys[-1].bucket - first
+        groups.append((number, grain, activity if grain == ACTIVITIES else 0, first, span, quarters, *dimensions))
+        sums: dict[tuple[int, int], list[int]] = {}
+        for key in keys:
+            for cause, counts in by_bucket[key].items():
+                _, level = own = numbers[cause]
+                if level != TOOL:
+                    _add_row(sums, (level, own.id), counts)
+                if level in PAID_LEVELS:
+                    _add_row(sums, (TOOL, numbers[cause.whole].id), counts)
+        rows.extend(sorted((number, *row, *counts) for row, counts in sums.items()))
+
+    for keys in days.values():
+        by_quarter, by_activity = _by(keys, 0), _by(sorted(keys, key=itemgetter(-1, 0)), -1)
+        add_group(DAYS, keys, len(by_quarter) if len(by_quarter) > 1 else 0)
+        for some in by_quarter if len(by_quarter) > 1 else ():
+            add_group(QUARTERS, some)
+        for some in by_activity:
+            add_group(ACTIVITIES, some)
+    return groups, rows
+
+
+def _by(keys: Sequence[SumKey], field: int) -> list[list[SumKey]]:
+    return [list(some) for _, some in groupby(keys, key=itemgetter(field))]
+
+
+def _add_row(sums: dict[tuple[int, int], list[int]], row: tuple[int, int], counts: list[int]) -> None:
+    before = sums.get(row)
+    sums[row] = counts if before is None else [*map(add, before, counts)]
 
 
 class StaleBlock(NamedTuple):
@@ -341,21 +377,8 @@ def read_stale_block(db: sqlite3.Connection) -> StaleBlock | None:
     if not stale:
         return None
     ((block, times),) = stale
-    days = (block * BLOCK_DAYS, (block + 1) * BLOCK_DAYS)
-    moments = tuple(day * DAY_MS - SHIFT_MS for day in days)
-    rows = [row for sql in _CONDENSE for row in db.execute(sql, (block, *days, *moments))]
-    return StaleBlock(block, times, rows + _over_versions(rows))
-
-
-def _over_versions(rows: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
-    """A third to a seventh as many rows, for reports that need no versions."""
-    sums: dict[tuple[int, ...], Sequence[int]] = {}
-    for block, level, activity, version, *rest in rows:
-        if version != ALL_VERSIONS:
-            (cause, turn_class, place), counts = rest[:3], rest[3:]
-            row = (block, level, activity, ALL_VERSIONS, cause, turn_class, place)
-            sums[row] = [*map(add, sums[row], counts)] if row in sums else counts
-    return [(*row, *counts) for row, counts in sums.items()]
+    buckets = (block * BLOCK_DAYS * DAY, (block + 1) * BLOCK_DAYS * DAY)
+    return StaleBlock(block, times, db.execute(_CONDENSE, (block, *buckets)).fetchall())
 
 
 def begin_block(db: sqlite3.Connection, block: int) -> None:
@@ -376,7 +399,7 @@ _MARKS = f"SELECT id, session, rail, turn_index, times FROM changed ORDER BY id 
 _TURN_BUCKETS = f"""
 SELECT s.name, t.message_id, t.id, t.prompt_id,
        CASE WHEN coalesce(u.agent_id, '') = '' THEN '' ELSE coalesce(a.name, '{UNKNOWN_AGENT}') END,
-       (t.ts + {SHIFT_MS}) / {DAY_MS}, t.class, t.place, coalesce(t.branch, 0), coalesce(t.version, 0), t.subagent,
+       (t.ts + {SHIFT_MS}) / {BUCKET_MS}, t.class, t.place, coalesce(t.branch, 0), coalesce(t.version, 0), t.subagent,
        coalesce(t.activity, {NO_ACTIVITY})
 FROM turns t JOIN names s ON s.id = t.source
 LEFT JOIN subagents u ON u.id = t.subagent LEFT JOIN names a ON a.id = u.type
@@ -390,34 +413,18 @@ SELECT min(first) FROM (
   UNION ALL SELECT min(turn_index) FROM facts WHERE session = ?1 AND kind = 'copy' AND rail = ?2 AND turn_index >= ?3)
 """
 _SEGMENTS = "SELECT id, n FROM segments WHERE session = ? AND rail = ? AND n >= ? AND n < ?"
-_DAYS = f"""
-SELECT DISTINCT day FROM cause_sums WHERE level = ? AND session = ? AND activity = {ALL_ACTIVITIES} AND segment = ?
-"""
-# Steps from one activity of the session to the next, without reading the whole session.
-_DELETE = """
-DELETE FROM cause_sums WHERE level = ?1 AND session = ?2 AND segment = ?3 AND activity IN (
-  WITH RECURSIVE a(id) AS (
-    SELECT min(activity) FROM cause_sums WHERE level = ?1 AND session = ?2
-    UNION ALL SELECT (SELECT min(activity) FROM cause_sums WHERE level = ?1 AND session = ?2 AND activity > a.id)
-    FROM a WHERE a.id IS NOT NULL)
-  SELECT id FROM a WHERE id IS NOT NULL)
-"""
+_GROUPS = "SELECT id, bucket FROM turn_groups WHERE session = ? AND segment = ?"
 _UPSERT = (
     "INSERT INTO segments(session, rail, n, newest, state) VALUES(?,?,?,?,?) "
     "ON CONFLICT DO UPDATE SET newest = excluded.newest, state = excluded.state RETURNING id"
 )
-_INSERT = f"INSERT INTO cause_sums VALUES({','.join('?' * (11 + len(Sums._fields)))})"
+_INSERT_GROUP = f"INSERT INTO turn_groups VALUES({','.join('?' * 13)})"
+_INSERT = f"INSERT INTO cause_sums VALUES({','.join('?' * (3 + len(Sums._fields)))})"
 _COUNTS = ", ".join(f"sum(x.{name})" for name in Sums._fields)
-_OF_BLOCK = """
-FROM (SELECT DISTINCT session FROM turns WHERE ts >= ?4 AND ts < ?5) s
-CROSS JOIN cause_sums x ON x.session = s.session AND x.day >= ?2 AND x.day < ?3 AND x.level IN ({levels})
-JOIN causes c ON c.id = x.cause GROUP BY 2, 3, 4, 5, 6, 7
+_CONDENSE = f"""
+SELECT ?1, x.level, t.activity, iif(x.level = {TOOL}, c.id, {SUBJECT}), t.class, t.place, {_COUNTS}
+FROM endings e CROSS JOIN turn_groups t ON t.session = e.session AND t.bucket >= ?2 AND t.bucket < ?3
+CROSS JOIN cause_sums x ON x.turn_group = t.id AND x.level <> {PROMPT} CROSS JOIN causes c ON c.id = x.cause
+WHERE e.last_bucket >= ?2 AND e.first_bucket < ?3 AND t.grain <> {QUARTERS} GROUP BY 2, 3, 4, 5, 6
 """
-_VERSION = f"iif(x.activity = {ALL_ACTIVITIES}, x.version, {ALL_VERSIONS})"
-_CONDENSE = (
-    f"SELECT ?1, {TOOL}, x.activity, {_VERSION}, coalesce(nullif(c.whole, 0), c.id), x.class, x.place, {_COUNTS}"
-    + _OF_BLOCK.format(levels=",".join(map(str, PAID_LEVELS))),
-    f"SELECT ?1, x.level, x.activity, {_VERSION}, coalesce(nullif(c.subject, 0), c.id), x.class, x.place, {_COUNTS}"
-    + _OF_BLOCK.format(levels=",".join(map(str, (FILE, COMMAND, NAMED, MISS)))),
-)
-_INSERT_BLOCK = f"INSERT INTO cause_blocks VALUES({','.join('?' * (7 + len(Sums._fields)))})"
+_INSERT_BLOCK = f"INSERT INTO cause_blocks VALUES({','.join('?' * (6 + len(Sums._fields)))})"

@@ -279,7 +279,7 @@ def salvage(path: Path, journal: Journal) -> Change:
         with contextlib.closing(sqlite3.connect(read_only(path), uri=True)) as db:
             turn_rows, file_rows = db.execute(_OPEN_TURNS).fetchall(), db.execute(_OPEN_FILES).fetchall()
             meta = _meta(db)
-    except sqlite3.Error:
+    except (sqlite3.Error, UnicodeDecodeError):  # SQLite's message may quote damaged text
         return Change()
     gone = {place[1] for place in file_rows if isinstance(place[1], str) and not is_there(place[1])}
     turns = _turns(row for row in turn_rows if row[2] in gone)

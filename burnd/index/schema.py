@@ -348,19 +348,27 @@ CREATE TABLE segments(
   id INTEGER PRIMARY KEY, session INTEGER NOT NULL, rail TEXT NOT NULL, n INTEGER NOT NULL,
   newest TEXT NOT NULL, state BLOB, UNIQUE(session, rail, n));
 
--- Tokens of the turns of a segment by UTC day and cause: by activity, and for all activities together (0).
-CREATE TABLE cause_sums(
-  level INTEGER NOT NULL, session INTEGER NOT NULL, activity INTEGER NOT NULL, segment INTEGER NOT NULL,
-  day INTEGER NOT NULL, cause INTEGER NOT NULL, class INTEGER NOT NULL, place INTEGER NOT NULL,
-  branch INTEGER NOT NULL, version INTEGER NOT NULL, subagent INTEGER NOT NULL, {_PAID},
-  PRIMARY KEY(level, session, activity, segment, day, cause, class, place, branch, version, subagent)) WITHOUT ROWID;
+-- Turns of a segment that have all this in common, from `bucket` on over `span` more quarters of an hour. Grain 0: of a
+-- UTC day, with all activities (0). Grain 1: the same by quarter of an hour, in the `quarters` groups after it, if more
+-- than one. Grain 2: of a UTC day and one activity.
+CREATE TABLE turn_groups(
+  id INTEGER PRIMARY KEY, session INTEGER NOT NULL, segment INTEGER NOT NULL, grain INTEGER NOT NULL,
+  activity INTEGER NOT NULL, bucket INTEGER NOT NULL, span INTEGER NOT NULL, quarters INTEGER NOT NULL,
+  class INTEGER NOT NULL, place INTEGER NOT NULL, branch INTEGER NOT NULL, version INTEGER NOT NULL,
+  subagent INTEGER NOT NULL);
+CREATE INDEX turn_groups_by_segment ON turn_groups(session, segment);
 
--- The same for all sessions, by block of 32 days: by version, for all versions together (-1), and these by activity.
--- A stale block, changed `times` times since, is not read.
+-- Tokens of these turns by cause. Level 0 has each tool with all its targets.
+CREATE TABLE cause_sums(
+  turn_group INTEGER NOT NULL, level INTEGER NOT NULL, cause INTEGER NOT NULL, {_PAID},
+  PRIMARY KEY(turn_group, level, cause)) WITHOUT ROWID;
+
+-- The same for all sessions, by block of 32 days: for all activities together (0), and by activity. A stale block,
+-- changed `times` times since, is not read.
 CREATE TABLE cause_blocks(
-  block INTEGER NOT NULL, level INTEGER NOT NULL, activity INTEGER NOT NULL, version INTEGER NOT NULL,
+  block INTEGER NOT NULL, level INTEGER NOT NULL, activity INTEGER NOT NULL,
   cause INTEGER NOT NULL, class INTEGER NOT NULL, place INTEGER NOT NULL, {_PAID},
-  PRIMARY KEY(block, level, activity, version, cause, class, place)) WITHOUT ROWID;
+  PRIMARY KEY(block, level, activity, cause, class, place)) WITHOUT ROWID;
 CREATE TABLE stale_blocks(block INTEGER PRIMARY KEY, times INTEGER NOT NULL);
 """
 
@@ -378,4 +386,4 @@ def is_message(message_id: str) -> str:
 
 
 TABLES = _TRUTH + _SUMS + _FEED + _FINDINGS + _CAUSES
-LAYOUT = 60  # of the tables and of packed values: raise it when either changes, and every index is rebuilt
+LAYOUT = 61  # of the tables and of packed values: raise it when either changes, and every index is rebuilt

@@ -311,7 +311,7 @@ async def _connect(path: Path) -> Writer:
         if writer is not None:
             with anyio.CancelScope(shield=True), contextlib.suppress(sqlite3.Error):
                 await writer.close()
-        if isinstance(error, sqlite3.Error):
+        if isinstance(error, sqlite3.Error | UnicodeDecodeError):  # SQLite's message may quote damaged text
             raise as_index_error(error, path) from error
         raise
     return writer

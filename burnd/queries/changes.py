@@ -26,9 +26,10 @@ from burnd.attribution.findings import bounded
 from burnd.attribution.rail_entries import RailEntries, load
 from burnd.attribution.rates import Sums
 from burnd.attribution.saved_findings import sizes_of
-from burnd.attribution.segments import ALL_ACTIVITIES, SHIFT_MS
+from burnd.attribution.segments import DAYS
 from burnd.attribution.waste import all_findings
 from burnd.contract.reports import ChangesParams
+from burnd.index.sums import DAY, SHIFT_MS
 from burnd.queries.export import TURN_COLUMNS, TURN_NAMES, ExportRow, turn_answer
 from burnd.queries.money import CauseSum, Pricer, TurnClasses, classes_of, shown_model, shown_provider, usage
 from burnd.queries.selection import tags_of
@@ -396,9 +397,11 @@ _LEVELS = ",".join(map(str, (*PAID_LEVELS, MISS)))
 _CAUSES = f"""
 SELECT x.day, x.class, c.kind, t.name, g.name, a.name, m.name, p.name, pr.name, k.name, src.name, s.session_id,
        {", ".join(f"x.{name}" for name in Sums._fields)}
-FROM (SELECT session, day, cause, class, place, {", ".join(f"sum({name}) AS {name}" for name in Sums._fields)}
-      FROM cause_sums WHERE level IN ({_LEVELS}) AND session = ? AND activity = {ALL_ACTIVITIES}
-      GROUP BY session, day, cause, class, place) x
+FROM (SELECT w.session, w.bucket / {DAY} AS day, x.cause, w.class, w.place,
+             {", ".join(f"sum(x.{name}) AS {name}" for name in Sums._fields)}
+      FROM turn_groups w CROSS JOIN cause_sums x ON x.turn_group = w.id AND x.level IN ({_LEVELS})
+      CROSS JOIN causes c ON c.id = x.cause AND c.level = x.level
+      WHERE w.session = ? AND w.grain = {DAYS} GROUP BY 1, 2, 3, 4, 5) x
 CROSS JOIN sessions s ON s.id = x.session CROSS JOIN causes c ON c.id = x.cause
 CROSS JOIN classes y ON y.id = x.class CROSS JOIN names src ON src.id = y.source CROSS JOIN names m ON m.id = y.model
 LEFT JOIN names p ON p.id = y.provider LEFT JOIN names t ON t.id = c.tool LEFT JOIN names g ON g.id = c.target

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
+from functools import partial
 from heapq import nsmallest
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -30,7 +31,7 @@ from burnd.queries.names import short_ids
 from burnd.queries.quotes import Quotes
 from burnd.queries.selection import Selection, choose
 from burnd.queries.summary import add_up
-from burnd.queries.sums import CAUSE_SUMS, TURNS, By, CauseReader, CauseRow, Clause, Reader, Table, during, selected
+from burnd.queries.sums import TURNS, By, CauseReader, CauseRow, Clause, Reader, Table, during
 from burnd.queries.view import Mistaken, SqlRow, View
 from burnd.records.times import to_iso
 
@@ -49,10 +50,9 @@ _TURNS = Table(
 )
 _MOST_CASES = 100
 _TOKEN_COLUMNS = 6
-_TOKENS = " + ".join(f"x.{name}" for name in Sums._fields[:_TOKEN_COLUMNS])
 _FIGURE = (
     "coalesce((SELECT CAST(substr(n.name, instr(n.name, '=') + 1) AS REAL) "
-    "FROM classes c JOIN names n ON n.id = c.terms WHERE c.id = x.class AND instr(n.name, '=')), 0)"
+    "FROM classes c JOIN names n ON n.id = c.terms WHERE c.id = {} AND instr(n.name, '=')), 0)"
 )
 
 
@@ -77,7 +77,7 @@ def heaviest(
     """The heaviest prompts by these rates, and all with turns in a partial day of the period."""
     if reader.begin >= reader.end:
         return Prompts([], 0)
-    first, end, edges = causes.days
+    begin, end, edges = causes.buckets(By())
     classes = selection.classes
     cut = [
         parts
@@ -88,17 +88,17 @@ def heaviest(
     in_cut = {(session, prompt) for (session,), _, prompt, _ in cut if prompt}
     rows: list[SumRow] = []
     total = 0
-    if selection.is_of_all_sessions and first < end:
-        terms = [*causes.terms(PROMPT, By(), first, end), *selected(selection, CAUSE_SUMS, classes)]
+    if selection.is_of_all_sessions and begin < end:
         without = [cause for _, cause in _numbered(view, {(0, "")})]
-        ranked, total = _ranked(view, [*terms, *(Clause(f"x.cause <> {cause}") for cause in without)], rates, most)
+        terms = [Clause(f"x.cause <> {cause}") for cause in without]
+        ranked, total = causes.heaviest(PROMPT, _BY_SESSION, terms, partial(weight_sql, rates, Sums._fields), most)
         among_ranked = _among([*ranked, *_numbered(view, in_cut)])
-        rows += causes.of_sessions(PROMPT, _BY_SESSION, first, end, [among_ranked])
+        rows += causes.of_groups(PROMPT, _BY_SESSION, begin, end, [among_ranked])
         for cause in without:
-            some = causes.of_sessions(PROMPT, By(), first, end, [Clause(f"x.cause = {cause}")])
+            some = causes.of_groups(PROMPT, By(), begin, end, [Clause(f"x.cause = {cause}")])
             rows += [((0,), turn_class, number, counts) for _, turn_class, number, counts in some]
-    elif first < end:
-        rows += causes.of_sessions(PROMPT, _BY_SESSION, first, end)
+    elif begin < end:
+        rows += causes.of_groups(PROMPT, _BY_SESSION, begin, end)
     names: dict[int, str | None] = dict(view.keyed(_NAMES, sorted({(row[2],) for row in rows})))
     sums = [PromptSum(_key(keys[0], names[cause]), one, tuple(counts)) for keys, one, cause, counts in rows]
     among = {one.prompt for one in sums} - {None}
@@ -110,19 +110,6 @@ def _key(session: int, prompt: str | None) -> PromptKey | None:
     return (session, prompt) if prompt else None
 
 
-def _ranked(
-    view: View, terms: Sequence[Clause], rates: dict[int, Sums], most: int
-) -> tuple[list[tuple[int, int]], int]:
-    """(session, cause) of the heaviest prompts, and the number of all."""
-    where = " AND ".join(term.sql for term in terms)
-    sql = (
-        f"SELECT x.session, x.cause, total({weight_sql(rates, Sums._fields)}), total({_TOKENS}), count(*) OVER () "
-        f"FROM cause_sums x WHERE {where} GROUP BY 1, 2 ORDER BY 3 DESC, 4 DESC, 1, 2 LIMIT {most}"
-    )
-    rows = view.rows(sql, [value for term in terms for value in term.bound])
-    return [(session, cause) for session, cause, *_ in rows], rows[0][4] if rows else 0
-
-
 def _numbered(view: View, prompts: Iterable[PromptKey]) -> list[tuple[int, int]]:
     keys = {prompt for _, prompt in prompts}
     numbers: dict[str, int] = dict(view.keyed(_NUMBERS, [(prompt,) for prompt in sorted(keys)]))
@@ -132,9 +119,9 @@ def _numbered(view: View, prompts: Iterable[PromptKey]) -> list[tuple[int, int]]
 def _among(prompts: Iterable[tuple[int, int]]) -> Clause:
     pairs = "SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(?)"
     keys = sorted(set(prompts))
-    sessions = "x.session IN (SELECT value FROM json_each(?))"  # lets SQLite use the index by session
+    sessions = "w.session IN (SELECT value FROM json_each(?))"  # lets SQLite use the index by session
     bound = (_json(sorted({session for session, _ in keys})), _json(keys))
-    return Clause(f"{sessions} AND (x.session, x.cause) IN ({pairs})", bound)
+    return Clause(f"{sessions} AND (w.session, +x.cause) IN ({pairs})", bound)
 
 
 def first_turns_of(view: View, prompts: Iterable[PromptKey]) -> dict[PromptKey, SqlRow]:
@@ -144,8 +131,8 @@ def first_turns_of(view: View, prompts: Iterable[PromptKey]) -> dict[PromptKey, 
     return {(session, prompt): tuple(rest[:5]) for session, prompt, *rest in rows if (session, prompt) in keys}
 
 
-def weight_sql(rates: Mapping[int, Sequence[int]], columns: Sequence[str]) -> str:
-    """SQL for the weight of a row, given the weights of its columns by class.
+def weight_sql(rates: Mapping[int, Sequence[int]], columns: Sequence[str], turn_class: str) -> str:
+    """SQL for the weight of a row, given the weights of its columns by class, and the column of the class.
 
     CASE, since joining a table of rates doubles the time. Only harness figures are looked up: each turn may have its
     own.
@@ -155,12 +142,12 @@ def weight_sql(rates: Mapping[int, Sequence[int]], columns: Sequence[str]) -> st
         classes.setdefault(tuple(weights), []).append(number)
     other = "0"
     if len(classes) > _MOST_CASES:
-        other = f"{_FIGURE} * ({' + '.join(f'x.{name}' for name in columns[:_TOKEN_COLUMNS])})"
+        other = f"{_FIGURE.format(turn_class)} * ({' + '.join(f'x.{name}' for name in columns[:_TOKEN_COLUMNS])})"
         classes = {weights: numbers for weights, numbers in classes.items() if not _is_figure(weights)}
     cases = []
     for weights, numbers in classes.items():
         parts = [f"x.{name} * {float(weight)}" for name, weight in zip(columns, weights, strict=True) if weight]
-        cases.append(f"WHEN x.class IN ({','.join(map(str, numbers))}) THEN {' + '.join(parts) or '0'}")
+        cases.append(f"WHEN {turn_class} IN ({','.join(map(str, numbers))}) THEN {' + '.join(parts) or '0'}")
     return f"CASE {' '.join(cases)} ELSE {other} END" if cases else other
 
 

@@ -2,13 +2,13 @@
 
 `Reader` counts turns from the fewest rows that are exact: `time_sums` if only class, activity and time are needed,
 `session_sums` if no activity or no time, else `sums`, also for what is stale. `CauseReader` adds up causes from
-`cause_blocks` (all sessions) or `cause_sums` (each). Edges of the period, and sessions whose tags change while they
-run, are read turn by turn. docs/architecture.md describes the tables.
+`cause_blocks` (all sessions) or `cause_sums` (by group of turns). Edges of the period, and sessions whose tags change
+while they run, are read turn by turn. docs/architecture.md describes the tables.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import chain, groupby
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -18,12 +18,20 @@ import msgspec
 from burnd.attribution import segments
 from burnd.attribution.cause_keys import FILE, NAMED, PAID_LEVELS, TOOL, CauseKey
 from burnd.attribution.rates import Sums
-from burnd.attribution.segments import ALL_ACTIVITIES
-from burnd.index.sums import BUCKET_MS, COUNT_TURNS, DAY, FIRST_EDITS, MEASURES, SHIFT_MS, begin_of, bucket_of
+from burnd.index.sums import (
+    BUCKET_MS,
+    COUNT_TURNS,
+    DAY,
+    FIRST_EDITS,
+    MEASURES,
+    SHIFT_MS,
+    begin_of,
+    bucket_of,
+)
 from burnd.queries.money import SumRow, TurnClasses
 from burnd.queries.periods import HOUR_PLACES, Stretch, hour_place, stretches
 from burnd.queries.selection import OUT, Groups, Selection
-from burnd.queries.view import Mistaken, View
+from burnd.queries.view import View
 from burnd.records.times import DAY_MS, HOUR_MS
 
 Key = Literal["place", "activity", "branch", "version", "session", "subagent", "agent_type", "group", "time", "turn"]
@@ -70,7 +78,6 @@ class Table(NamedTuple):
     time: str = "x.ts"
     unit_ms: int = 1
     first_ms: int = SHIFT_MS  # from the year 1 on, so that no number is negative
-    bound: tuple[str, ...] = ()  # in the source
 
     def clock(self, unit: str, zone: Sequence[Stretch]) -> str:
         """The number of the local day, or of the local hour as `hour_name` has it."""
@@ -129,10 +136,23 @@ _ENDINGS = Table(
     _TURN_COLUMNS | {"session": "e.session"},
     ("count(*)",),
 )
-CAUSE_SUMS = Table(
-    "cause_sums x", "1", SUMS.columns, tuple(f"sum(x.{name})" for name in Sums._fields), "x.day", DAY_MS, 0
+_CAUSE_BLOCKS = Table("cause_blocks x", "1", _COLUMNS, tuple(f"sum(x.{name})" for name in Sums._fields))
+_GROUP_COLUMNS = {name: column.replace("x.", "w.") for name, column in _COLUMNS.items()}
+_OF_GROUP = "CROSS JOIN cause_sums x ON x.turn_group = "
+_BY_DAY = _CAUSE_BLOCKS._replace(
+    source=f"turn_groups w {_OF_GROUP} w.id",
+    only=f"w.grain = {segments.DAYS}",
+    columns=_GROUP_COLUMNS,
+    time="w.bucket",
+    unit_ms=BUCKET_MS,
+    first_ms=0,
 )
-_CAUSE_BLOCKS = CAUSE_SUMS._replace(source="cause_blocks x")
+_BY_ACTIVITY = _BY_DAY._replace(only=f"w.grain = {segments.ACTIVITIES}")
+# The groups by quarter `t` of groups `w`.
+_BY_QUARTER = _BY_DAY._replace(
+    source=f"turn_groups w CROSS JOIN turn_groups t ON t.id > w.id AND t.id <= w.id + w.quarters {_OF_GROUP} t.id",
+    time="t.bucket",
+)
 _TURNS_TO_ATTRIBUTE = _BILLED_TURNS._replace(counted=("x.session", "x.rail", "x.turn_index"))
 
 
@@ -211,9 +231,7 @@ class Reader:
         selection = self._selection
         # Where clocks differ from UTC by other than quarters of an hour, all turns are read one by one.
         zone = self.zone(by)
-        cuts = [stretch.offset for stretch in zone] + [stretch.begin for stretch in zone[1:]]
-        is_uneven = any(cut % BUCKET_MS for cut in cuts)
-        (begin, end), edges = ((0, 0), [self.period]) if is_uneven else _whole_buckets(self.period)
+        (begin, end), edges = ((0, 0), [self.period]) if self.is_uneven(by) else _whole_buckets(self.period)
         is_plain = selection.is_of_all_sessions and (selection.places, selection.versions) == (None, None)
         is_over_sessions = is_plain and {"activity", "time"}.issuperset(by.keys)
         is_by_utc_day = by.unit is None or (by.unit == "day" and not any(part.offset % DAY_MS for part in zone))
@@ -302,6 +320,12 @@ class Reader:
             self._stretches = stretches(self.begin, self.end, self._selection.zone)
         return self._stretches
 
+    def is_uneven(self, by: By) -> bool:
+        """A local day or hour may begin within a bucket, as in a zone like +05:07."""
+        zone = self.zone(by)
+        cuts = [stretch.offset for stretch in zone] + [stretch.begin for stretch in zone[1:]]
+        return any(cut % BUCKET_MS for cut in cuts)
+
     def windows(self, windows: Sequence[Stretch]) -> list[SumRow]:
         """The bills of many windows of time by their number; only classes are selected.
 
@@ -343,20 +367,33 @@ class Reader:
 
         Rows are grouped by the tags of whole sessions, unless another grouping is given.
         """
+        columns, rest, bound = self.statement(table, by, terms, self._fine if classes == "fine" else classes, grouping)
+        counted = table.counted[: self._measures] if len(table.counted) == len(MEASURES) else table.counted
+        read = [*(columns[key] for key in by.keys), columns["class"], extra, *counted]
+        width = len(by.keys)
+        groups = ",".join(str(n + 1) for n in range(width + 1 + (extra != _NULL)))
+        rows = self._view.rows(f"SELECT {','.join(read)} {rest} GROUP BY {groups}", bound)
+        return [(row[:width], row[width], row[width + 1], row[width + 2 :]) for row in rows]
+
+    def statement(
+        self,
+        table: Table,
+        by: By,
+        terms: Iterable[Clause],
+        classes: frozenset[int] | None,
+        grouping: Grouping | None = None,
+    ) -> tuple[dict[str, str], str, list[Any]]:
+        """The columns by key, FROM and WHERE of a statement, and the values bound in it."""
         selection = self._selection
         columns = {"time": table.clock(by.unit or "day", self.zone(by)), **table.columns}
-        terms = [
-            Clause(table.only),
-            *terms,
-            *selected(selection, table, self._fine if classes == "fine" else classes),
-        ]
-        source, bound, session = table.source, [*table.bound], columns["session"]
+        terms = [Clause(table.only), *terms, *selected(selection, table, classes)]
+        source, bound, session = table.source, list[Any](), columns["session"]
         if selection.groups is not None and grouping is None:
             grouping = self._groups_of_sessions(selection.groups)
         if grouping is not None:
             columns["group"] = grouping.group
             source = f"{grouping.source} CROSS JOIN {source}"
-            bound.insert(0, grouping.rows)
+            bound.append(grouping.rows)
             # All conditions on the session are checked on the list: SQLite might else look up every selected session.
             terms = [term._replace(sql=term.sql.replace(session, grouping.session)) for term in terms]
             terms.append(Clause(grouping.condition.format(session=session, turn=columns.get("turn"))))
@@ -368,15 +405,8 @@ class Reader:
                 either = f"({columns['group']} IN {listed} OR {of_agents.sql})"
                 of_agents = Clause(either, (_json(selection.agent_groups), *of_agents.bound))
             terms.append(of_agents)
-        counted = table.counted[: self._measures] if len(table.counted) == len(MEASURES) else table.counted
-        read = [*(columns[key] for key in by.keys), columns["class"], extra, *counted]
-        width = len(by.keys)
-        sql = (
-            f"SELECT {','.join(read)} FROM {source} WHERE {' AND '.join(term.sql for term in terms)} "
-            f"GROUP BY {','.join(str(n + 1) for n in range(width + 1 + (extra != _NULL)))}"
-        )
-        rows = self._view.rows(sql, [*bound, *(value for term in terms for value in term.bound)])
-        return [(row[:width], row[width], row[width + 1], row[width + 2 :]) for row in rows]
+        where = " AND ".join(term.sql for term in terms)
+        return columns, f"FROM {source} WHERE {where}", [*bound, *(value for term in terms for value in term.bound)]
 
     def _groups_of_sessions(self, groups: Groups) -> Grouping:
         """Mixed sessions are in none."""
@@ -450,8 +480,8 @@ def during(stretch: Stretch) -> Clause:
     return Clause("x.ts >= ? AND x.ts < ?", (stretch.begin, stretch.end))
 
 
-def _between(begin: int, end: int) -> Clause:
-    return Clause(f"x.bucket >= {begin} AND x.bucket < {end}")
+def _between(begin: int, end: int, bucket: str = "x.bucket") -> Clause:
+    return Clause(f"{bucket} >= {begin} AND {bucket} < {end}")
 
 
 def _active(begin: int, end: int, session: str = "x.session") -> Clause:
@@ -476,10 +506,6 @@ _TOUCHING = (
 )
 
 
-_MOST_ATTRIBUTED = 50_000  # turns, about three seconds
-_WITHOUT_SESSIONS = frozenset(("place", "activity", "version"))
-
-
 class CauseRow(NamedTuple):
     """Tokens of one cause in turns of one class; `counts` are in the order of `Sums`."""
 
@@ -489,19 +515,15 @@ class CauseRow(NamedTuple):
     counts: Sequence[int]
 
 
-class Days(NamedTuple):
-    """Whole UTC days from `first` to before `end`, and the rest of the period."""
+class Buckets(NamedTuple):
+    """Whole buckets from `begin` to before `end`, and the rest of the period."""
 
-    first: int
+    begin: int
     end: int
     edges: list[Stretch]
 
 
-class LocalTimes(NamedTuple):
-    """A table with a local time for each row, and the condition on turns whose causes it leaves out."""
-
-    table: Table = CAUSE_SUMS
-    rest: Clause | None = None
+Part = tuple[Table, list[Clause]]
 
 
 class CauseReader:
@@ -512,112 +534,121 @@ class CauseReader:
         self._ledger = ledger
         self._selection = selection
         self._reader = reader
-        self.days = _whole_days(selection, reader)
         self._attributed: dict[By, list[tuple[tuple[Any, int], segments.ByCause]]] = {}
-        self._times: LocalTimes | None = None
 
     def read(self, level: int, by: By = By()) -> Iterator[CauseRow]:  # noqa: B008 - it is immutable
         """A cause may come several times, from several tables."""
         if self._reader.begin >= self._reader.end:
             return
-        first, end, _ = self.days
-        has_blocks = self._selection.is_of_all_sessions and _WITHOUT_SESSIONS.issuperset(by.keys)
-        if first < end and has_blocks and not (self._needs("activity", by) and self._needs("version", by)):
-            yield from self._over_all_sessions(level, by)
-        elif first < end:
-            yield from map(CauseRow._make, self.of_sessions(level, by, first, end))
+        begin, end, _ = self.buckets(by)
+        if begin < end:
+            has_blocks = self._selection.is_of_all_sessions and self._selection.versions is None
+            if has_blocks and _OF_BLOCKS.issuperset(by.keys):
+                yield from self._over_all_sessions(level, by, begin, end)
+            else:
+                yield from map(CauseRow._make, self.of_groups(level, by, begin, end))
         yield from self._turn_by_turn(level, by)
 
-    def of_sessions(self, level: int, by: By, first: int, end: int, extra: Iterable[Clause] = ()) -> list[SumRow]:
+    def of_groups(self, level: int, by: By, begin: int, end: int, extra: Iterable[Clause] = ()) -> list[SumRow]:
         """Rows of `cause_sums`; the extra column is the cause at the level: its tool or subject."""
-        terms = [*self.terms(level, by, first, end), *extra]
-        table, cause = self._local(by).table, "x.cause"
-        if level in PAID_LEVELS:
-            column = "c.whole" if level == TOOL else "c.subject"
-            cause = f"iif({column}, {column}, c.id)"
-            table = table._replace(source=f"{table.source} CROSS JOIN causes c ON c.id = x.cause")
-        return self._reader.select(table, by, terms, cause, self._selection.classes)
+        rows: list[SumRow] = []
+        for table, terms in self.parts(level, by, begin, end):
+            cause = "x.cause"
+            if FILE <= level <= NAMED:
+                cause = segments.SUBJECT
+                table = table._replace(source=f"{table.source} CROSS JOIN causes c ON c.id = x.cause")
+            rows += self._reader.select(table, by, [*terms, *extra], cause, self._selection.classes)
+        return rows
 
-    def terms(self, level: int, by: By, first: int, end: int) -> list[Clause]:
-        """The conditions of `cause_sums` besides those of the selection."""
-        levels = PAID_LEVELS if level == TOOL else (level,)
-        selection = self._selection
-        terms = [Clause(f"x.level IN ({','.join(map(str, levels))})"), *self._activities(by)]
-        if selection.begin is not None or selection.end is not None or (first, end) != self.days[:2]:
-            terms += [Clause(f"x.day >= {first} AND x.day < {end}"), _active(first * DAY, end * DAY)]
-        if selection.branches is not None:
-            branches = within("branch", selection.branches)[0]
-            on_branches = f"x.session IN (SELECT session FROM sums WHERE {branches.sql})"
-            terms.append(Clause(on_branches, branches.bound))
-        if selection.agent_groups is not None and selection.groups is None:
-            agents = within("subagent", selection.subagents)[0]
-            with_agents = f"x.session IN (SELECT session FROM sums WHERE subagent <> 0 AND {agents.sql})"
-            terms.append(Clause(with_agents, agents.bound))
-        return terms
+    def parts(self, level: int, by: By, begin: int, end: int) -> list[Part]:
+        """What to read of these buckets: groups that are within them and in one local time, and the quarters of others.
 
-    def _needs(self, key: Literal["activity", "version"], by: By) -> bool:
-        selection = self._selection
-        chosen = selection.activities if key == "activity" else selection.versions
-        return chosen is not None or key in by.keys
-
-    def _activities(self, by: By) -> list[Clause]:
-        """Without a filter on activity, selects the rows that sum over all activities."""
-        if self._selection.activities is not None:
-            return []
-        return [Clause(f"x.activity {'<>' if 'activity' in by.keys else '='} {ALL_ACTIVITIES}")]
-
-    def _local(self, by: By) -> LocalTimes:
-        """The turns of most sessions on a day of UTC are in one local day or hour, so a list of these gives the time of
-        their rows.
-
-        The others are attributed again, turn by turn.
+        Groups by activity have no quarters: the turns of others are attributed again.
         """
-        zone, (first, end, _) = self._reader.zone(by), self.days
-        if by.unit is None or first >= end or (by.unit == "day" and not any(part.offset % DAY_MS for part in zone)):
-            return LocalTimes()
-        if self._times is None:
-            day = f"(x.ts + {SHIFT_MS}) / {DAY_MS}"
-            clock = TURNS.clock(by.unit, zone)
-            rows = self._view.rows(
-                f"SELECT x.session, {day}, min({clock}), max({clock}), count(*) "
-                "FROM turns x INDEXED BY turns_by_session_time WHERE x.ts >= ? AND x.ts < ? GROUP BY 1, 2",
-                (first * DAY_MS - SHIFT_MS, end * DAY_MS - SHIFT_MS),
+        terms, is_whole = self._whole_groups(by, begin, end)
+        of_level = Clause(f"x.level = {level}")
+        table = _BY_ACTIVITY if self._needs_activity(by) else _BY_DAY
+        if is_whole is None:
+            return [(table, [*terms, of_level])]
+        parts = [(table, [*terms, of_level, Clause(is_whole)])]
+        if table is _BY_DAY:
+            parts.append(
+                (_BY_QUARTER, [*terms, of_level, Clause(f"NOT ({is_whole})"), _between(begin, end, "t.bucket")])
             )
-            times = [(session, number, low) for session, number, low, high, _ in rows if low == high]
-            across = [(session, number) for session, number, low, high, _ in rows if low != high]
-            if (turns := sum(count for *_, low, high, count in rows if low != high)) > _MOST_ATTRIBUTED:
-                what = f"causes by {by.unit} have to be read from {turns:,} turns one by one here, which takes too long"
-                raise Mistaken(what, "shorten the period with since and until, or use days of UTC")
-            columns = ("session", "day", "time")
-            listed = ",".join(f"CAST(value ->> {n} AS INTEGER) AS {name}" for n, name in enumerate(columns))
-            listed = f"SELECT {listed} FROM json_each(?) LIMIT -1"
-            table = CAUSE_SUMS._replace(
-                source=f"cause_sums x CROSS JOIN ({listed}) l ON l.session = x.session AND l.day = x.day",
-                columns=CAUSE_SUMS.columns | {"time": "l.time"},
-                bound=(_json(times),),
-            )
-            rest = f"(x.session, {day}) IN (SELECT value ->> 0, value ->> 1 FROM json_each(?))"
-            sessions = within("x.session", frozenset(session for session, _ in across))[0]
-            self._times = LocalTimes(table, Clause(f"{sessions.sql} AND {rest}", (*sessions.bound, _json(across))))
-        return self._times
+        return parts
 
-    def _over_all_sessions(self, level: int, by: By) -> Iterator[CauseRow]:
-        """Stale blocks, and days outside blocks, are read from the sessions active then."""
-        first, end, _ = self.days
-        blocks = range(-(-first // segments.BLOCK_DAYS), end // segments.BLOCK_DAYS)
+    def _whole_groups(self, by: By, begin: int, end: int) -> tuple[list[Clause], str | None]:
+        """Conditions on groups with turns in these buckets, and the one on those to be read whole; None: on all."""
+        terms, limits, last = list[Clause](), [], "w.bucket + w.span"
+        if self._is_cut or (begin, end) != self.buckets(by)[:2]:
+            terms.append(_active(begin, end, "w.session"))
+            terms.append(Clause(f"w.bucket < {end} AND {last} >= {begin}"))
+            limits.append(f"w.bucket >= {begin} AND {last} < {end}")
+        zone = self._reader.zone(by)
+        if by.unit == "hour" or any(stretch.offset % DAY_MS for stretch in zone):
+            clocks = (_BY_DAY._replace(time=time).clock(by.unit or "day", zone) for time in ("w.bucket", f"({last})"))
+            limits.append(f"(w.span = 0 OR {' = '.join(clocks)})")
+        return terms, " AND ".join(limits) or None
+
+    def heaviest(
+        self, level: int, by: By, extra: Sequence[Clause], weight: Callable[[str], str], most: int
+    ) -> tuple[list[tuple[Any, ...]], int]:
+        """The keys and causes with the greatest weights in whole buckets, and the number of all.
+
+        `weight` makes SQL for the weight of a row, given the column of its class.
+        """
+        begin, end, _ = self.buckets(by)
+        selects, bound = [], []
+        for table, terms in self.parts(level, by, begin, end):
+            columns, rest, values = self._reader.statement(table, by, [*terms, *extra], self._selection.classes)
+            read = [*(columns[key] for key in by.keys), "x.cause", weight(columns["class"]), _TOKENS]
+            selects.append(f"SELECT {','.join(f'{column} AS c{n}' for n, column in enumerate(read))} {rest}")
+            bound += values
+        width = len(by.keys) + 1
+        groups = ",".join(f"c{n}" for n in range(width))
+        sql = (
+            f"SELECT {groups}, count(*) OVER () FROM ({' UNION ALL '.join(selects)}) GROUP BY {groups} "
+            f"ORDER BY total(c{width}) DESC, total(c{width + 1}) DESC, {groups} LIMIT {most}"
+        )
+        rows = self._view.rows(sql, bound)
+        return [row[:-1] for row in rows], rows[0][-1] if rows else 0
+
+    @property
+    def _is_cut(self) -> bool:
+        return self._selection.begin is not None or self._selection.end is not None
+
+    def _needs_activity(self, by: By) -> bool:
+        return self._selection.activities is not None or "activity" in by.keys
+
+    def buckets(self, by: By) -> Buckets:
+        """None are whole if a local day or hour may begin within one."""
+        if self._reader.is_uneven(by):
+            return Buckets(0, 0, [self._reader.period])
+        (begin, end), edges = _whole_buckets(self._reader.period)
+        block = segments.BLOCK_DAYS * DAY
+        if begin < end and self._selection.begin is None:  # so that blocks are whole
+            begin = begin // block * block
+        if begin < end and self._selection.end is None:
+            end = -(-end // block) * block
+        return Buckets(begin, end, edges)
+
+    def _over_all_sessions(self, level: int, by: By, begin: int, end: int) -> Iterator[CauseRow]:
+        """Stale blocks, and buckets outside blocks, are read from groups."""
+        length = segments.BLOCK_DAYS * DAY
         stale = {row[0] for row in self._view.rows("SELECT block FROM stale_blocks")}
-        whole = [block for block in blocks if block not in stale]
+        whole = [block for block in range(-(-begin // length), end // length) if block not in stale]
         if whole:
-            versions = Clause(f"x.version {'>' if self._needs('version', by) else '='} {segments.ALL_VERSIONS}")
-            in_blocks = within("x.block", frozenset(whole))
-            terms = [*in_blocks, Clause(f"x.level = {level}"), versions, *self._activities(by)]
-            blocks_read = self._reader.select(_CAUSE_BLOCKS, by, terms, "x.cause", self._selection.classes)
-            yield from map(CauseRow._make, blocks_read)
-        for begin, upto in _outside(first, end, whole):
-            yield from map(CauseRow._make, self.of_sessions(level, by, begin, upto))
+            activity = Clause(f"x.activity {'<>' if self._needs_activity(by) else '='} 0")
+            terms = [*within("x.block", frozenset(whole)), Clause(f"x.level = {level}"), activity]
+            rows = self._reader.select(_CAUSE_BLOCKS, by, terms, "x.cause", self._selection.classes)
+            yield from map(CauseRow._make, rows)
+        for block in (*whole, end // length + 1):
+            if begin < (upto := min(block * length, end)):
+                yield from map(CauseRow._make, self.of_groups(level, by, begin, upto))
+            begin = (block + 1) * length
 
     def _turn_by_turn(self, level: int, by: By) -> Iterator[CauseRow]:
-        """Turns outside whole days or in several local times, and sessions whose tags change."""
+        """Turns outside whole buckets, and sessions whose tags change."""
         if by not in self._attributed:
             self._attributed[by] = [*self._attribute(by)]
         sums = self._attributed[by]
@@ -629,11 +660,16 @@ class CauseReader:
 
     def _attribute(self, by: By) -> Iterator[tuple[tuple[Any, int], segments.ByCause]]:
         wide, classes, reader = By(("turn", *by.keys), by.unit), self._selection.classes, self._reader
-        parts = [reader.select(_TURNS_TO_ATTRIBUTE, wide, [during(edge)], classes=classes) for edge in self.days.edges]
-        if (rest := self._local(by).rest) is not None:
-            first, end, _ = self.days
-            whole = during(Stretch(first * DAY_MS - SHIFT_MS, end * DAY_MS - SHIFT_MS))
-            parts.append(reader.select(_TURNS_TO_ATTRIBUTE, wide, [whole, rest], classes=classes))
+        begin, end, edges = self.buckets(by)
+        parts = []
+        if self._needs_activity(by) and begin < end:
+            _, is_whole = self._whole_groups(by, begin, end)
+            if is_whole is not None:
+                terms, _ = self._whole_groups(by, begin - 1, end + 1)
+                terms += [Clause(f"NOT ({is_whole})"), during(reader.period)]
+                parts.append(reader.select(_turns_of_groups(), wide, terms, classes=classes))
+            edges = []
+        parts += [reader.select(_TURNS_TO_ATTRIBUTE, wide, [during(edge)], classes=classes) for edge in edges]
         parts.append(reader.mixed(_TURNS_TO_ATTRIBUTE, wide, classes))
         rows = [(counts, keys, turn_class) for keys, turn_class, _, counts in chain(*parts)]
         rows.sort(key=_segment)
@@ -654,26 +690,19 @@ class CauseReader:
         return {key: numbers.get(targets[key]) if key in targets else None for key in keys}
 
 
-def _whole_days(selection: Selection, reader: Reader) -> Days:
-    """Without `since` or `until`, widened to whole blocks."""
-    begin, end = reader.begin + SHIFT_MS, reader.end + SHIFT_MS
-    block = segments.BLOCK_DAYS * DAY_MS
-    first = begin // block * segments.BLOCK_DAYS if selection.begin is None else -(-begin // DAY_MS)
-    last = -(-end // block) * segments.BLOCK_DAYS if selection.end is None else end // DAY_MS
-    if first >= last:
-        return Days(0, 0, [reader.period])
-    edges = (Stretch(reader.begin, first * DAY_MS - SHIFT_MS), Stretch(last * DAY_MS - SHIFT_MS, reader.end))
-    return Days(first, last, [edge for edge in edges if edge.begin < edge.end])
-
-
-def _outside(first: int, end: int, blocks: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """The ranges of days outside these blocks."""
-    for block in sorted(blocks):
-        if first < block * segments.BLOCK_DAYS:
-            yield first, block * segments.BLOCK_DAYS
-        first = (block + 1) * segments.BLOCK_DAYS
-    if first < end:
-        yield first, end
+def _turns_of_groups() -> Table:
+    """The turns `x` of groups `w` by activity."""
+    length, bucket = segments.LENGTH, f"(x.ts + {SHIFT_MS}) / {BUCKET_MS}"
+    same = " AND ".join(
+        f"{_TURN_COLUMNS[name]} = w.{name}" for name in ("class", "place", "branch", "version", "subagent", "activity")
+    )
+    return _TURNS_TO_ATTRIBUTE._replace(
+        source="turn_groups w CROSS JOIN segments e ON e.id = w.segment CROSS JOIN turns x INDEXED BY turns_by_session "
+        f"ON x.session = e.session AND x.rail = e.rail AND x.turn_index >= e.n * {length} "
+        f"AND x.turn_index < (e.n + 1) * {length} AND {bucket} BETWEEN w.bucket AND w.bucket + w.span AND {same}",
+        only=f"w.grain = {segments.ACTIVITIES}",
+        columns=_GROUP_COLUMNS | {"turn": "x.id"},
+    )
 
 
 def _segment(row: tuple[Any, ...]) -> tuple[int, str, int]:
@@ -681,6 +710,8 @@ def _segment(row: tuple[Any, ...]) -> tuple[int, str, int]:
     return session, rail, turn_index // segments.LENGTH
 
 
+_TOKENS = " + ".join(f"x.{name}" for name in Sums._fields[:6])
+_OF_BLOCKS = frozenset(("place", "activity"))
 _BY_NAME = """
 WITH w(kind, tool, target, agent) AS ({keys})
 SELECT c.id, w.kind, w.tool, w.target, w.agent FROM w

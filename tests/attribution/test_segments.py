@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from burnd.attribution import segments
-from burnd.attribution.cause_keys import COMMAND, FILE, MISS, NAMED, PAID_LEVELS, PROMPT, TOOL
+from burnd.attribution.cause_keys import COMMAND, FILE, MISS, NAMED, PROMPT, TOOL
 from burnd.attribution.explainer import Explainer
 from burnd.index.change import FileChange
 from burnd.index.stale_causes import mark_all
@@ -159,28 +159,32 @@ def _copied(n: int) -> Copy:
 
 def _forget(db: sqlite3.Connection) -> None:
     """As if nothing had ever been counted."""
-    for table in ("segments", "cause_sums", "cause_blocks", "stale_blocks", "causes"):
+    for table in ("segments", "turn_groups", "cause_sums", "cause_blocks", "stale_blocks", "causes"):
         db.execute(f"DELETE FROM {table}")
     mark_all(db)
 
 
 async def _sums_are_the_turns(index: IndexStore) -> None:
     """Each grouping has every token of every turn once, and coarse rows equal the sums of finer ones."""
-    columns = ",".join(f"coalesce(sum({name}), 0)" for name in TOKENS)
-    turns = await index.rows(f"SELECT {columns} FROM turns")
-    paid = ",".join(map(str, PAID_LEVELS))
-    for levels in (paid, str(PROMPT)):
-        for activity in ("= 0", "<> 0"):
-            where = f"level IN ({levels}) AND activity {activity}"
-            assert await index.rows(f"SELECT {columns} FROM cause_sums WHERE {where}") == turns, where
-    assert await index.rows("SELECT count(*) FROM stale_blocks") == [(0,)]
-    for activity, version in (("= 0", "= -1"), ("= 0", "<> -1"), ("<> 0", "= -1")):
-        condensed = f"SELECT {columns} FROM cause_blocks WHERE version {version} AND"
-        assert await index.rows(f"{condensed} level = {TOOL} AND activity {activity}") == turns
+    columns = ",".join(f"coalesce(sum(x.{name}), 0)" for name in TOKENS)
+    turns = await index.rows(f"SELECT {columns} FROM turns x")
+    sums = "FROM turn_groups w JOIN cause_sums x ON x.turn_group = w.id WHERE"
+    by_day, by_quarter, by_activity = (
+        f"SELECT {columns} {sums} {where} AND level ="
+        for where in ("grain = 0", "(grain = 1 OR grain = 0 AND quarters = 0)", "grain = 2")
+    )
+    for sql in (by_day, by_quarter, by_activity):
+        assert await index.rows(f"{sql} {TOOL}") == await index.rows(f"{sql} {PROMPT}") == turns
         for level in (FILE, COMMAND, NAMED, MISS):
-            where = f"level = {level} AND activity {activity}"
-            fine = await index.rows(f"SELECT {columns} FROM cause_sums WHERE {where}")
-            assert await index.rows(f"{condensed} {where}") == fine
+            assert await index.rows(f"{sql} {level}") == await index.rows(f"{by_day} {level}")
+    by_tool = f"SELECT cause, {columns} {sums} grain = 0 AND level = {TOOL} GROUP BY cause ORDER BY cause"
+    assert await index.rows("SELECT count(*) FROM stale_blocks") == [(0,)]
+    for activity in ("= 0", "<> 0"):
+        condensed = f"SELECT {columns} FROM cause_blocks x WHERE activity {activity} AND level ="
+        tools = f"{condensed} {TOOL} GROUP BY cause ORDER BY cause".replace("SELECT", "SELECT cause,")
+        assert await index.rows(tools) == await index.rows(by_tool)
+        for level in (FILE, COMMAND, NAMED, MISS):
+            assert await index.rows(f"{condensed} {level}") == await index.rows(f"{by_day} {level}")
     ((behind,),) = await index.rows(
         "SELECT count(*) FROM cause_sums WHERE entered > input + cache_read + cache_create_5m + cache_create_1h"
     )

@@ -105,10 +105,10 @@ def _session(rng: random.Random, session: int, rows: list[Any]) -> Explanation:
 
 
 _TURNS = """
-SELECT t.session, (t.ts + 62135596800000) / 86400000, t.class, t.place, coalesce(t.branch, 0), coalesce(t.version, 0),
+SELECT t.session, (t.ts + 62135596800000) / 900000, t.class, t.place, coalesce(t.branch, 0), coalesce(t.version, 0),
        t.subagent, coalesce(t.activity, -1), a.name, t.prompt_id, count(*), sum(t.input), sum(t.output),
        sum(t.reasoning), sum(t.cache_read),
        sum(t.cache_create_5m), sum(t.cache_create_1h)
 FROM json_each(?) w CROSS JOIN turns t ON t.session = w.value LEFT JOIN names a ON a.id = t.agent_type
-GROUP BY 1, (t.ts + 62135596800000) / 900000, 3, 4, 5, 6, 7, 8, t.prompt_id ORDER BY 1
+GROUP BY 1, 2, 3, 4, 5, 6, 7, 8, t.prompt_id ORDER BY 1
 """

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from burnd.attribution import segments
 from burnd.attribution.explainer import Explainer
 from burnd.attribution.rail import RailEntry
 from burnd.protocol import NOT_COUNTED
-from burnd.queries import sums
 from burnd.queries.view import Mistaken
 from burnd.recording.candidate import Batch
 from burnd.recording.pipeline import Pipeline
@@ -47,20 +47,19 @@ async def test_the_worked_example(opened: Opened) -> None:
     assert 0 < keyed(first)["/p/a.py"]["rideTokens"] < 20 * 8_060
 
 
-async def test_only_sessions_across_a_local_midnight_or_hour_are_attributed_again(
-    opened: Opened, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("zone", ["UTC", "+01:00", "-01:00", "+05:45", "America/Los_Angeles"])
+async def test_days_and_hours_of_any_zone_are_stored(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch, zone: str
 ) -> None:
-    """A local day needs no turn of a session within it; a refusal by hour says what to do."""
+    """Nothing within the period is attributed again, also with an activity, a branch or an agent."""
     pipeline = await counted(opened, *busy())
-    monkeypatch.setattr(sums, "_MOST_ATTRIBUTED", 0)
-    for zone in ("UTC", "+01:00", "-01:00"):
-        answer = await ask_hotspots(pipeline, by="tool,day", tz=zone)
-        assert NOT_COUNTED not in keyed(answer), zone
-    with pytest.raises(Mistaken, match=r"causes by hour .* 5 turns one by one") as refused:
-        await ask_hotspots(pipeline, by="tool,hour")
-    assert "shorten the period" in refused.value.hint
-    monkeypatch.setattr(sums, "_MOST_ATTRIBUTED", 5)
-    assert NOT_COUNTED not in keyed(await ask_hotspots(pipeline, by="tool,hour"))
+    monkeypatch.setattr(segments, "explain_turns", None)
+    for unit in ("day", "hour", "week"):
+        every: tuple[dict[str, Any], ...] = ({}, {"agent": "Explore"}, {"session": "s1"})
+        for filters in every:
+            for by in ("tool", "file", "subagent", "cache-miss"):
+                answer = await ask_hotspots(pipeline, by=f"{by},{unit}", tz=zone, **filters)
+                assert NOT_COUNTED not in keyed(answer), (unit, filters, by)
 
 
 def busy() -> list[RailEntry]:
