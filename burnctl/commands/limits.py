@@ -184,6 +184,9 @@ def _reached(answer: dict[str, Any], screen: Screen) -> str:
     return "\n".join([screen.paint("Limits", "bold"), *lines]) if lines else ""
 
 
+_HEAD = 12  # columns before what filled a window
+
+
 def _filled(answer: dict[str, Any], screen: Screen) -> str:
     parts = []
     for name, title in _TITLES.items():
@@ -201,7 +204,9 @@ def _filled(answer: dict[str, Any], screen: Screen) -> str:
             ):
                 some = [row for row in rows if row["share"]]
                 facts = [f"{label(row)} {money(row['costUsd'])} ({percent(row['share'])})" for row in some]
-                lines += _wrapped(f"  {head:<9} {', '.join(facts)}", screen) if facts else []
+                text = ", ".join(facts)
+                broken = [text] if screen.is_pipe else wrap(text, screen.width - _HEAD)
+                lines += [f"{'' if n else f'  {head}':<{_HEAD}}{part}" for n, part in enumerate(broken) if text]
             parts.append("\n".join(lines))
     return "\n\n".join(parts)
 
