@@ -18,9 +18,10 @@ from burnd.ledger.lines import read_lines
 from burnd.ledger.sidecars import Sidecars
 from burnd.ledger.sqlite_files import log_bytes
 from burnd.records.codec import Skipped, clean, decode_content, encode_content
-from burnd.records.content import BlobRef, Content, Label, label_of
+from burnd.records.content import LONGEST_TITLE, NO_RAIL, TITLE, BlobRef, Content, Label
+from burnd.records.names import bounded
 from burnd.records.times import index_ms, to_ms
-from burnd.tokens.record_words import SearchWords, search_words
+from burnd.tokens.words import SearchWords, search_words
 
 INLINE_BYTES = 512  # below this a blob would take more space than the text
 _INLINE_TITLE_BYTES = 1024
@@ -63,12 +64,34 @@ def shelve(records: Iterable[Content], inline_bytes: int) -> list[Shelved]:
             label = label_of(stored)
         except ValueError:  # a time that cannot be parsed
             continue
-        shelved.append(Shelved(label, line, blobs, search_words(record), _context_ms(record)))
+        context_ms = _context_ms(record.context) if isinstance(record.context, str) else None
+        shelved.append(Shelved(label, line, blobs, search_words(record), context_ms))
     return shelved
 
 
-def _context_ms(record: Content) -> int | None:
-    times = _TIMES.findall(record.context) if isinstance(record.context, str) else ()
+def label_of(record: Content) -> Label:
+    """Raises ValueError if its time cannot be parsed."""
+    message_id, text = record.message_id, record.text
+    rail, title = record.rail_id, None
+    if message_id.startswith(TITLE):
+        rail, title = NO_RAIL, text[:LONGEST_TITLE] if isinstance(text, str) else None
+    tool = bounded(record.tool_use.name) if record.tool_use is not None else None
+    return Label(
+        record.session_id,
+        rail,
+        message_id,
+        record.n,
+        record.b,
+        index_ms(record.ts),
+        record.role,
+        record.kind,
+        tool,
+        title,
+    )
+
+
+def _context_ms(context: str) -> int | None:
+    times = _TIMES.findall(context) if '"timestamp"' in context else ()
     return index_ms(min(times)) if times else None
 
 

@@ -21,6 +21,9 @@ class ContentModes:
     def __init__(self, mode: ContentMode) -> None:
         self.mode = mode
         self.has_withheld = False  # whether the text of any message is withheld from all sessions
+        self.has_private = False  # whether any session has its own mode stricter than full
+        self.has_off = mode == "off"  # whether any session may be in mode `off`
+        self.has_limits = False  # whether text of any session may not be stored, or must be erased
         self.withholders: set[str] = set()  # private sessions with withheld messages
         self._modes: dict[str, ContentMode] = {}
         self._since: dict[str, int] = {}
@@ -39,16 +42,21 @@ class ContentModes:
                 self.withholders.add(entry.session_id)
         elif isinstance(entry, Session):
             if entry.content_mode is not None:
-                self._modes[entry.session_id] = entry.content_mode
-                self._since[entry.session_id] = index_ms(entry.content_since) if entry.content_since else 0
+                self._set_mode(entry.session_id, entry.content_mode, entry.content_since)
             if entry.parent_session_id is not None:
                 self._parents[entry.session_id] = entry.parent_session_id
         elif isinstance(entry, Origin):
             self.came_from(entry.session_id, entry.origin)
             self._repeats.setdefault(entry.session_id, set()).add(entry.origin)
             if entry.content_mode is not None:
-                self._modes[entry.session_id] = entry.content_mode
-                self._since[entry.session_id] = index_ms(entry.content_since) if entry.content_since else 0
+                self._set_mode(entry.session_id, entry.content_mode, entry.content_since)
+        self.has_limits = self.has_withheld or bool(self._pruned) or self.has_private
+
+    def _set_mode(self, session_id: str, mode: ContentMode, since: str | None) -> None:
+        self._modes[session_id] = mode
+        self._since[session_id] = index_ms(since) if since else 0
+        self.has_private = any(one != "full" for one in self._modes.values())
+        self.has_off = "off" in (self.mode, *self._modes.values())
 
     def came_from(self, session_id: str, origin: str) -> bool:
         """Records that a session was derived from another; returns whether that is new."""
@@ -81,15 +89,6 @@ class ContentModes:
     def private_sessions(self) -> Iterator[str]:
         """The sessions with their own mode stricter than full."""
         return (session_id for session_id, mode in list(self._modes.items()) if mode != "full")
-
-    @property
-    def has_private(self) -> bool:
-        return any(mode != "full" for mode in list(self._modes.values()))
-
-    @property
-    def has_limits(self) -> bool:
-        """Whether text of any session may not be stored, or must be erased."""
-        return self.has_withheld or bool(self._pruned) or self.has_private
 
     def has_unread(self) -> bool:
         """Whether no message of some private session was read yet."""
@@ -142,7 +141,7 @@ class ContentModes:
 
     def trimmed(self, turn: Turn) -> Turn:
         """The turn without hashes of results in mode `off`: a short text could be guessed from its hash."""
-        if not (self.mode == "off" or self._modes) or self.mode_of(turn.session_id) != "off":
+        if self.mode_of(turn.session_id) != "off":
             return turn
         calls = tuple(msgspec.structs.replace(call, result_hash=None) for call in turn.tool_calls)
         return msgspec.structs.replace(turn, tool_calls=calls)

@@ -182,9 +182,6 @@ class AppendFile:
         _sync(self.fd, self.path)
         self.end = length
 
-    def read_at(self, position: int, length: int) -> bytes:
-        return os.pread(self.fd, length, position)
-
     def close(self) -> None:
         if self.fd >= 0:
             os.close(self.fd)

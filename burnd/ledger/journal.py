@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -121,15 +122,19 @@ class Journal:
             yield Logged(position, length, decode(line))
 
     def entry_at(self, position: int, length: int) -> Entry:
-        entry = decode(self._file.read_at(position, length))
+        entry = decode(os.pread(self._file.fd, length, position))
         if isinstance(entry, Skipped):
             raise StorageError(f"no readable record at byte {position}", str(self.path))
         return entry
 
+    def end_and_anchor(self) -> tuple[int, str]:
+        end = self._file.end
+        return end, self.anchor(end)
+
     def anchor(self, position: int) -> str:
         """A hash of the line that ends at `position`, by which the index recognises its ledger."""
         begin = max(0, position - _LONGEST_ANCHOR)
-        before = self._file.read_at(begin, position - begin)
+        before = os.pread(self._file.fd, position - begin, begin)
         return hashlib.blake2b(before[before.rfind(b"\n", 0, -1) + 1 :], digest_size=16).hexdigest()
 
     def has_anchor(self, position: int, anchor: str | None) -> bool:
@@ -175,7 +180,7 @@ class Journal:
         whole = last_newline(self._file.fd, self._file.end)
         torn = self._file.end - whole
         if torn:
-            tail = self._file.read_at(whole, min(torn, _MOST_TORN_BYTES))
+            tail = os.pread(self._file.fd, min(torn, _MOST_TORN_BYTES), whole)
             # The copy is optional: the ledger must be repaired on a full disk too.
             with contextlib.suppress(StorageError):
                 files.replace_file(self.path.with_name(f"ledger.torn-{now_ms}"), tail)
@@ -192,7 +197,7 @@ class _Rewriter:
     def line(self, position: int, length: int, line: bytes) -> bytes:
         entry = decode(line)
         if isinstance(entry, Skipped):
-            return self._file.read_at(position, length)  # `line` is empty if too long
+            return os.pread(self._file.fd, length, position)  # `line` is empty if too long
         new = self._change(entry)
         if new is entry:
             return line

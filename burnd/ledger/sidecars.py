@@ -53,16 +53,11 @@ class Sidecars:
         """The sidecar of a session: a file directly in the folder, whatever the id contains."""
         return self.folder / (file_stem(session_id) + SUFFIX)
 
-    def append(self, batch: Mapping[str, Sequence[bytes]], newest_ms: Mapping[str, int]) -> dict[str, int]:
+    def append(
+        self, batch: Mapping[str, Sequence[bytes]], newest_ms: Mapping[str, int], *, is_retry: bool = False
+    ) -> dict[str, int]:
         """Appends lines durably to all sessions, or to none; returns the first position by session."""
-        try:
-            return self._append(batch, newest_ms)
-        except FileReplaced:  # another program changed a sidecar: it is opened again
-            return self._append(batch, newest_ms)
-
-    def _append(self, batch: Mapping[str, Sequence[bytes]], newest_ms: Mapping[str, int]) -> dict[str, int]:
         growth: dict[str, _Growth] = {}
-        files.make_folder(self.folder)
         waiting = iter(batch.items())
         try:
             while some := list(islice(waiting, _MOST_OPEN)):
@@ -70,8 +65,10 @@ class Sidecars:
             if self._has_new_names:  # synced once for a batch: a first start creates thousands
                 files.sync_folder(self.folder)
                 self._has_new_names = False
-        except BaseException:
+        except BaseException as error:
             self._take_back(growth)
+            if isinstance(error, FileReplaced) and not is_retry:  # by another program: it is opened again
+                return self.append(batch, newest_ms, is_retry=True)
             raise
         return {session_id: change.start for session_id, change in growth.items()}
 
@@ -200,6 +197,7 @@ class Sidecars:
         Renames a link or folder at its path, since one session must not stop all others. Renames an unreadable one and
         raises NotNow: the retry writes a new sidecar, after the rows of the old one were deleted from the index.
         """
+        files.make_folder(self.folder)
         with contextlib.suppress(FileNotFoundError):
             status = os.lstat(path)
             if stat.S_ISREG(status.st_mode):

@@ -30,8 +30,8 @@ from burnd.logfiles.tail import MAX_BYTES
 from burnd.logfiles.watcher import Times
 from burnd.recording.child_process import ChildProcess, Failed, Gone, try_suspect
 from burnd.recording.crash_guard import CrashGuard, Item
-from burnd.recording.pipeline import Pipeline
-from burnd.recording.source import Backfill, Committer, Status
+from burnd.recording.pipeline import Committer, Pipeline
+from burnd.recording.source import Backfill, Status
 
 T = TypeVar("T")
 log = structlog.get_logger()
@@ -226,7 +226,7 @@ class LogFollower:
             await self._settle_quiet()
 
     def _belongs_in_child(self, path: str) -> bool:
-        return self.guard.is_suspect(path_key(path)) or self._positions.passed(path) >= LONG_LINE_BYTES
+        return path_key(path) in self.guard.suspected or self._positions.passed(path) >= LONG_LINE_BYTES
 
     async def _rest(self) -> None:
         """Sleeps until a log changes, or a retry, a last line, an open turn or news is due."""
@@ -398,7 +398,7 @@ class LogFollower:
         if path is None:
             return None
         root = self._finder.root_of(path)
-        if root is None or self.guard.is_suspect(path_key(path)):
+        if root is None or path_key(path) in self.guard.suspected:
             return _OldRead(path, root, in_child=False)
         if self._belongs_in_child(path):
             self.logs.forget(path)
@@ -465,7 +465,7 @@ class LogFollower:
         return None
 
     async def _read_here(self, path: str, root: str) -> Piece | None:
-        if self.guard.is_suspect(path_key(path)):
+        if path_key(path) in self.guard.suspected:
             return await self._try_suspect(path, root, "read")
         open_log = await self._log(path, root)
         if open_log is None:
@@ -587,7 +587,7 @@ class LogFollower:
         for begin in range(0, len(logs), SETTLED_AT_ONCE):
             some = {open_log.path: open_log for open_log in logs[begin : begin + SETTLED_AT_ONCE]}
             quiet = {path: open_log for path, open_log in some.items() if self._queue.take_quiet(path)}
-            suspects = {path: open_log for path, open_log in quiet.items() if self.guard.is_suspect(path_key(path))}
+            suspects = {path: open_log for path, open_log in quiet.items() if path_key(path) in self.guard.suspected}
             here = [open_log for path, open_log in quiet.items() if path not in suspects]
             settle = partial(self.logs.settle, seen_ms=self.pipeline.now(), answered_only=answered_only)
             pieces = await self._in_thread(partial(list, map(settle, here)))
@@ -608,7 +608,7 @@ class LogFollower:
     async def _take_tail(self, due: DueTail) -> Piece | None:
         path, root, is_last = due
         try:
-            if self.guard.is_suspect(path_key(path)):
+            if path_key(path) in self.guard.suspected:
                 piece = await self._try_suspect(path, root, "tail" if is_last else "whole tail")
             else:
                 open_log = await self._log(path, root)

@@ -31,7 +31,7 @@ from burnd.records.times import to_ms
 from burnd.search.documents import Names, Place, narrowed, session_key
 from burnd.search.passages import SNIPPET_BYTES, Passage, Spotter, folded, opening, passage
 from burnd.search.query import NO_SPREAD, Match, Only, Spread, Typed, Wanted, typed
-from burnd.tokens.record_words import in_json, strings
+from burnd.tokens.words import in_json, strings
 
 # Limits on checking; the higher one applies until the first match.
 _MOST_READ_CHARS, _SOON_S, _LATE_S = 64 << 20, 0.008, 0.04

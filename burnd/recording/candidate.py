@@ -318,10 +318,6 @@ class Submission(NamedTuple):
     beside: tuple[Entry, ...] = ()
     session_messages: frozenset[str] | None = None
 
-    @property
-    def key(self) -> tuple[str, str]:
-        return (self.candidate.source, self.candidate.message_id)
-
 
 class SeenSession(NamedTuple):
     """A session that needs a record, and the project that its main log states."""

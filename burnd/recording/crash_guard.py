@@ -81,7 +81,7 @@ class CrashGuard:
         self._finalizer = weakref.finalize(self, _close_note, self._fd)
         self._previous = note = self._read()
         self._crashes = {(one.name, one.item): one for one in note.crashes}
-        self._suspects = dict.fromkeys(note.suspects)
+        self.suspected = dict.fromkeys(note.suspects)
         self._in_progress: Sequence[str] = ()
         self._item: Item | None = None
         self._write()
@@ -112,17 +112,14 @@ class CrashGuard:
     def all_skipped(self) -> list[Crashes]:
         return [one for one in self._crashes.values() if one.is_skipped]
 
-    def is_suspect(self, name: str) -> bool:
-        return name in self._suspects
-
     def suspect(self, name: str) -> None:
-        self._suspects[name] = None
+        self.suspected[name] = None
         self._write()
 
     def clear(self, name: str) -> None:
         crashes = {key: one for key, one in self._crashes.items() if one.name != name or one.is_skipped}
-        if name in self._suspects or len(crashes) < len(self._crashes):
-            self._suspects.pop(name, None)
+        if name in self.suspected or len(crashes) < len(self._crashes):
+            self.suspected.pop(name, None)
             self._crashes = crashes
             self._write()
 
@@ -148,7 +145,7 @@ class CrashGuard:
         names = list(dict.fromkeys(one.name for one in old))
         if names:
             self._crashes = {key: one for key, one in self._crashes.items() if one.name not in names}
-            self._suspects.update(dict.fromkeys(names))
+            self.suspected.update(dict.fromkeys(names))
             self._write()
         return names
 
@@ -165,7 +162,7 @@ class CrashGuard:
     def _write(self) -> None:
         if self._fd is None:
             return
-        names = list(dict.fromkeys([*self._suspects, *self._in_progress]))
+        names = list(dict.fromkeys([*self.suspected, *self._in_progress]))
         note = _Note(names, self._item, list(self._crashes.values()))
         data = msgspec.msgpack.encode(note)
         with contextlib.suppress(OSError):  # a full disk: reading continues without a note
@@ -185,7 +182,7 @@ class InProcessGuard(CrashGuard):
 
     def __init__(self, path: Path, now_ms: int) -> None:
         super().__init__(path)
-        note, self._suspects = self._previous, {}
+        note, self.suspected = self._previous, {}
         if path.with_name(LAST_CRASH).exists():
             for name in note.suspects:
                 self.crashed(name, WHOLE if note.item is None else note.item, now_ms)
@@ -195,9 +192,6 @@ class InProcessGuard(CrashGuard):
         """Counts a crash at an item, together with those of its input as a whole."""
         count = max(self._number(name, item), self._number(name, WHOLE)) + 1
         return self._count(Crashes(name, item, count, now_ms, __version__))
-
-    def is_suspect(self, name: str) -> bool:
-        return name in self.suspects()
 
     def suspects(self) -> frozenset[str]:
         return frozenset(one.name for one in self._crashes.values() if not one.is_skipped)

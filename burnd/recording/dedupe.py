@@ -189,4 +189,6 @@ def _recorded(
     }
     recorded |= {("turn", *key): row for key, row in known_turns(db, list(turns - messages.keys())).items()}
     facts = {(key[0], fact_key(key)): key for one in entries if not isinstance(one, Turn) and (key := identity(one))}
+    if not facts:
+        return recorded
     return recorded | {facts[fact]: row for fact, row in known_facts(db, list(facts)).items()}

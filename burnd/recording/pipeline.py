@@ -25,7 +25,7 @@ from burnd.ledger.lines import MAX_LINE
 from burnd.paths import Home
 from burnd.pricing import PriceTable
 from burnd.recording import dedupe
-from burnd.recording.candidate import Batch
+from burnd.recording.candidate import Batch, SeenSession
 from burnd.recording.content_policy import DEFERRED, ContentPolicy
 from burnd.recording.projects import ProjectKeys
 from burnd.recording.retention import Pruned, drop_content, erase_records, outdated, pruned_by_mode, scrub
@@ -39,6 +39,8 @@ T = TypeVar("T")
 Listener = Callable[[Change], None]
 Pace = Callable[[], Awaitable[None]]
 log = structlog.get_logger()
+FIRST_RETRY_S, LAST_RETRY_S = 5.0, 60.0
+_MOST_DESCRIBED: Final = 10_000
 _ERASE: Final = "erase"  # cursor source of sessions with text to erase
 
 
@@ -48,12 +50,14 @@ class Pipeline:
     def __init__(self, stores: Stores, keeping: ContentModes, disk: DiskReserve) -> None:
         self.keeping = keeping
         self.disk = disk
+        self.now = stores.now
         self._stores = stores
         self._rebuild = IndexRebuild(stores)
         self._policy = ContentPolicy(keeping)
         self._unrecorded: list[Entry] = []  # entries of the policy that are not durable yet
         self._unerased: set[str] = set()
         self._projects = ProjectKeys()
+        self._described: set[SeenSession] = set()  # sessions that the ledger has a record of
         self._listeners: list[Listener] = []
         self._paces: list[Pace] = []
         self._lock = anyio.Lock()
@@ -87,9 +91,6 @@ class Pipeline:
     @property
     def writing(self) -> bool:
         return self._lock.locked()
-
-    def now(self) -> int:
-        return self._stores.now()
 
     def check_home(self) -> None:
         """Raises HomeReplaced if the home's path is not the folder that this process locked."""
@@ -174,7 +175,7 @@ class Pipeline:
             if self.generation != generation or self.index.closed:
                 return None
             result = await self.index.transact(work)
-            self.status.beat()
+            self.status.beats += 1
             return result
 
     async def empty_logs(self) -> None:
@@ -209,6 +210,7 @@ class Pipeline:
             await self._rebuild.rebuild_damaged()
         except FileReplaced as error:
             log.error("ledger.replaced", reason=error.what)
+            self._described.clear()
             await self._rebuild.reopen_ledger()
         return await write()
 
@@ -228,9 +230,9 @@ class Pipeline:
         for entry in batch.entries:
             self.keeping.learn(entry)
         now_ms = stores.now()
-        new_sessions = dedupe.new_sessions(db, batch.sessions) if batch.sessions else []
-        if new_sessions:
-            new_sessions = self._projects.with_keys(new_sessions)
+        new_sessions: list[Session] = []
+        if undescribed := batch.sessions - self._described:
+            new_sessions = self._projects.with_keys(dedupe.new_sessions(db, undescribed))
         turns = TurnBuilder(db, stores.journal, self._projects).build(batch, new_sessions)
         has_sessions = any(isinstance(entry, Session) for entry in batch.entries)
         entries = self._projects.with_keys(batch.entries) if has_sessions else batch.entries
@@ -256,10 +258,15 @@ class Pipeline:
         if self._unerased or ruling.deferred:
             change.cursors += [*_to_erase(self._unerased), *self._deferrals(ruling.deferred)]
         change.origins = [(one.session_id, one.origin) for one in batch.origins]
-        change.open = [one._replace(turn=self.keeping.trimmed(one.turn)) for one in turns.open]
-        self._apply(db, change)
+        change.open = turns.open
+        if self.keeping.has_off:
+            change.open = [one._replace(turn=self.keeping.trimmed(one.turn)) for one in turns.open]
+        stores.write(db, change)
         stores.is_behind = False
         self._unrecorded = []
+        if len(self._described) > _MOST_DESCRIBED:
+            self._described.clear()
+        self._described |= batch.sessions
         return change
 
     def _append(
@@ -277,8 +284,10 @@ class Pipeline:
             return Change()
         journal = self._stores.journal
         readable: list[EncodedEntry] = []
+        if self.keeping.has_off:
+            entries = [self.keeping.trimmed(entry) if isinstance(entry, Turn) else entry for entry in entries]
         for entry in entries:
-            item = encoded(self.keeping.trimmed(entry) if isinstance(entry, Turn) else entry)
+            item = encoded(entry)
             if item is None or len(item.line) > MAX_LINE:
                 self.status.refused += 1
                 log.warning("record.refused", kind=type(entry).__name__)
@@ -292,20 +301,11 @@ class Pipeline:
         ]
         return Change(logged=logged, closed=closed, recorded=recorded)
 
-    def _apply(self, db: sqlite3.Connection, change: Change) -> None:
-        """Writes a change to the index; if that fails, removes its lines from the ledger."""
-        try:
-            self._stores.write(db, change)
-        except Exception:
-            if change.logged:
-                self.journal.take_back(change.logged[0][0].position)
-            raise
-
     async def _record(self, entries: Sequence[Entry], cursors: Sequence[CursorChange] = ()) -> None:
         def write(db: sqlite3.Connection) -> Change:
             change = self._append(db, entries)
             change.cursors, change.closed = list(cursors), []
-            self._apply(db, change)
+            self._stores.write(db, change)
             return change
 
         self._notify(await self._stores.in_writer(write))
@@ -354,7 +354,7 @@ class Pipeline:
             )
             entries += ruling.entries
             erase |= ruling.erase
-            self.status.beat()
+            self.status.beats += 1
 
         async def record(last: Sequence[Entry]) -> None:
             await self._record([*entries, *last], _to_erase(erase))
@@ -374,7 +374,7 @@ class Pipeline:
             if await erase_records(self._stores, session_id, keeps, self._record_erasure):
                 has_erased = True
                 self._notify(Change(erased=[session_id]))
-            self.status.beat()
+            self.status.beats += 1
         if has_erased:
             await scrub(self._stores)
         if session_ids:
@@ -391,6 +391,31 @@ class Pipeline:
             await self._record(entries)
         for entry in entries:
             self.keeping.learn(entry)
+
+
+class Committer:
+    """Commits the batches of one source, and waits while the disk is full: `blocked` is the reason, with its `remedy`.
+
+    Nothing is lost: no cursor moves until the batch is durable.
+    """
+
+    def __init__(self, pipeline: Pipeline, source: str) -> None:
+        self.blocked = self.remedy = ""
+        self._pipeline, self._source = pipeline, source
+
+    async def commit(self, batch: Batch) -> None:
+        delay = FIRST_RETRY_S
+        while True:
+            try:
+                await self._pipeline.commit(batch)
+                break
+            except NotNow as problem:
+                self.blocked = ": ".join(filter(None, (problem.thing, problem.what)))
+                self.remedy = problem.remedy
+                log.warning("source.blocked", source=self._source, reason=problem.what)
+            await anyio.sleep(delay)
+            delay = min(delay * 2, LAST_RETRY_S)
+        self.blocked = ""
 
 
 def _to_erase(session_ids: Iterable[str]) -> list[CursorChange]:
@@ -458,5 +483,6 @@ async def _load_modes(keeping: ContentModes, index: IndexStore) -> None:
             keeping.learn(Origin(session_id=session_id, origin=origin))
         keeping.came_from(session_id, origin)
     keeping.has_withheld = bool(await index.rows("SELECT 1 FROM withheld LIMIT 1"))
+    keeping.has_limits = keeping.has_limits or keeping.has_withheld
     by_mode = "SELECT DISTINCT s.session_id FROM withheld h JOIN sessions s ON s.id = h.session WHERE h.by_mode"
     keeping.withholders = {session_id for (session_id,) in await index.rows(by_mode)}

@@ -79,17 +79,17 @@ class ProjectKeys:
     """
 
     def __init__(self) -> None:
-        self._keys: dict[str, str | None] = {}
+        self.keys: dict[str, str | None] = {}
         self._stuck: list[threading.Thread] = []
 
     def learn(self, folders: Iterable[str]) -> None:
-        """Looks up these folders for `key`."""
+        """Looks up these folders for `keys`."""
         for folder in folders:
-            if folder in self._keys:
+            if folder in self.keys:
                 continue
-            if len(self._keys) >= _CACHE_SIZE:
-                self._keys.clear()
-            self._keys[folder] = None
+            if len(self.keys) >= _CACHE_SIZE:
+                self.keys.clear()
+            self.keys[folder] = None
             # A shorter timeout while lookups are stuck, and none is begun while many are.
             self._stuck = [lookup for lookup in self._stuck if lookup.is_alive()]
             if len(self._stuck) >= _MOST_STUCK:
@@ -101,7 +101,7 @@ class ProjectKeys:
             lookup.join(_TIMEOUT_S if len(self._stuck) < _FEW_STUCK else _SHORT_TIMEOUT_S)
             if lookup.is_alive():
                 self._stuck.append(lookup)
-            self._keys[folder] = keys[0] if keys else None
+            self.keys[folder] = keys[0] if keys else None
 
     def with_keys(self, entries: Sequence[E]) -> list[E]:
         """Adds the project key to session records with a folder and no key."""
@@ -112,7 +112,7 @@ class ProjectKeys:
 
     def key(self, folder: str) -> str | None:
         """`host/path` of the repository's origin, or a folder; None if there is neither or it was not looked up."""
-        return self._keys.get(folder)
+        return self.keys.get(folder)
 
 
 def key_of(folder: str) -> str | None:

@@ -177,10 +177,10 @@ async def drop_content(
     freed = 0
     for some in in_pieces(session_ids):
         freed += await stores.in_thread(stores.content.drop, some)
-        stores.status.beat()
+        stores.status.beats += 1
     for some in in_pieces(await stores.in_thread(stores.content.orphaned)):
         freed += await stores.in_thread(stores.content.drop, some)
-        stores.status.beat()
+        stores.status.beats += 1
     await scrub(stores)
     stores.is_behind = False
     return Pruned(len(present), freed)

@@ -1,22 +1,17 @@
-"""The interface of a source: status, progress of reading old logs, and commits that wait for disk space."""
+"""The interface of a source, its status, and the progress of reading old logs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, Protocol, runtime_checkable
 
-import anyio
 import msgspec
 import structlog
 
-from burnd.errors import NotNow
-from burnd.recording.candidate import Batch
-from burnd.recording.pipeline import Pipeline
 from burnd.records.base import camel
 
 log = structlog.get_logger()
 
-FIRST_RETRY_S, LAST_RETRY_S = 5.0, 60.0
 LOG_FROM_BYTES, LOG_EVERY_S = 20_000_000, 2.0
 
 State = Literal["watching", "polling", "waiting", "degraded", "absent"]
@@ -196,28 +191,3 @@ def _reasons(blocked: list[Status]) -> str:
     for one in blocked:
         names.setdefault(one.blocked, []).append(one.name)
     return "; ".join(f"{', '.join(some)}: {reason}" for reason, some in names.items())
-
-
-class Committer:
-    """Commits the batches of one source, and waits while the disk is full: `blocked` is the reason, with its `remedy`.
-
-    Nothing is lost: no cursor moves until the batch is durable.
-    """
-
-    def __init__(self, pipeline: Pipeline, source: str) -> None:
-        self.blocked = self.remedy = ""
-        self._pipeline, self._source = pipeline, source
-
-    async def commit(self, batch: Batch) -> None:
-        delay = FIRST_RETRY_S
-        while True:
-            try:
-                await self._pipeline.commit(batch)
-                break
-            except NotNow as problem:
-                self.blocked = ": ".join(filter(None, (problem.thing, problem.what)))
-                self.remedy = problem.remedy
-                log.warning("source.blocked", source=self._source, reason=problem.what)
-            await anyio.sleep(delay)
-            delay = min(delay * 2, LAST_RETRY_S)
-        self.blocked = ""

@@ -40,7 +40,7 @@ class WriterStatus:
         self.refused = 0  # records that could not be read back and were not written
         self.rebuilding: tuple[int, int] | None = None  # (done, total) of a rebuild in progress
 
-    def beat(self) -> None:
+    def progressed(self, _done: int, _total: int) -> None:
         self.beats += 1
 
     @contextlib.contextmanager
@@ -48,7 +48,7 @@ class WriterStatus:
         """Shows the progress of a rebuild in `rebuilding`, and passes it to `report`."""
 
         def update(done: int, total: int) -> None:
-            self.beat()
+            self.beats += 1
             self.rebuilding = (done, total)
             report(done, total)
 
@@ -72,7 +72,7 @@ class DiskReserve:
             free, size = files.free_bytes(self._root)
         except OSError:
             return 0, 0
-        return free, reserve_of(size, self.reserve)
+        return free, self.reserve if self.reserve is not None else reserve_of(size, None)
 
     def check(self) -> None:
         """Raises NoSpace if only the reserve is left."""
@@ -117,11 +117,18 @@ class Stores:
         await self.in_writer(lambda db: self.write(db, change))
 
     def write(self, db: sqlite3.Connection, change: Change) -> None:
-        """Writes a change to the index, with the current end of the ledger. For the writer's thread."""
-        change.ledger_end = self.journal.end
-        change.ledger_anchor = self.journal.anchor(self.journal.end)
-        self._applier.write(db, change)
-        self.status.beat()
+        """Writes a change to the index, with the current end of the ledger. For the writer's thread.
+
+        If that fails, its lines are removed from the ledger.
+        """
+        change.ledger_end, change.ledger_anchor = self.journal.end_and_anchor()
+        try:
+            self._applier.write(db, change)
+        except Exception:
+            if change.logged:
+                self.journal.take_back(change.logged[0][0].position)
+            raise
+        self.status.beats += 1
 
     async def in_writer(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Runs work in the thread of the index's writer. Raises StorageError instead of OSError."""
@@ -218,7 +225,7 @@ class IndexRebuild:
         try:
             if stores.index.closed:
                 await stores.index.swap(lambda: None)
-            await build.catch_up(stores.index, stores.journal, stores.content, lambda *_: stores.status.beat())
+            await build.catch_up(stores.index, stores.journal, stores.content, stores.status.progressed)
         except IndexDamaged:
             await self.rebuild_damaged()
         except OSError as error:
@@ -249,6 +256,6 @@ class IndexRebuild:
                 await stores.index.disown()
             await stores.index.swap(swap)
             stores.drop_caches()
-            stores.status.beat()
+            stores.status.beats += 1
         stores.is_behind = False
         log.info("index.rebuilt")

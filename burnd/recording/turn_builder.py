@@ -122,14 +122,23 @@ class TurnBuilder:
         if len(submissions) < len(batch.candidates):
             submissions += numbered(self._db, [one for one in batch.candidates if one.candidate.is_row])
         news = {one.session_id: Project(one.project, one.project_key) for one in sessions if one.project}
-        messages = self._messages(submissions, batch, news)
+        changed = {(turn.source, turn.message_id) for turn in batch.orphans}
+        if rails := {(agent.session_id, agent.agent_id) for agent in batch.agents}:
+            changed |= turns_on(self._db, rails | group_members(self._db, rails))
+        if news:
+            changed |= turns_without_project(self._db, news)
+        # In reading order, so that turns that are queried together are together in the ledger.
+        own = [(one.candidate.source, one.candidate.message_id) for one in submissions]
+        rows = {key for key, one in zip(own, submissions, strict=True) if one.candidate.is_row}
+        messages = self._load(dict.fromkeys(own) | dict.fromkeys(sorted(changed)), rows)
         for message in messages.values() if news else ():
             message.set_project(news)
-        if inheriting := {one.candidate.session_id for one in submissions if _takes_project(one.candidate)}:
+        inheriting = {one.session_id for one, *_ in submissions if one.rail_id != MAIN or one.project is None}
+        if inheriting:
             projects = projects_of(self._db, inheriting) | news
             submissions = [_in_project(one, projects) for one in submissions]
-        for one in submissions:
-            message = messages[one.key]
+        for key, one in zip(own, submissions, strict=True):
+            message = messages[key]
             message.add(one.candidate, one.path)
             message.beside += one.beside
         for turn in batch.orphans:
@@ -140,18 +149,6 @@ class TurnBuilder:
             self._part_copied_rows(messages, outcome)
         self._finish(messages.values(), batch.agents, outcome)
         return outcome
-
-    def _messages(
-        self, submissions: Sequence[Submission], batch: Batch, news: Mapping[str, Project]
-    ) -> dict[Key, MessageState]:
-        changed = {(turn.source, turn.message_id) for turn in batch.orphans}
-        if rails := {(agent.session_id, agent.agent_id) for agent in batch.agents}:
-            changed |= turns_on(self._db, rails | group_members(self._db, rails))
-        if news:
-            changed |= turns_without_project(self._db, news)
-        # In reading order, so that turns that are queried together are together in the ledger.
-        keys = dict.fromkeys(one.key for one in submissions) | dict.fromkeys(sorted(changed))
-        return self._load(keys, rows={one.key for one in submissions if one.candidate.is_row})
 
     def _load(self, keys: Iterable[Key], rows: AbstractSet[Key] = frozenset()) -> dict[Key, MessageState]:
         """Loads messages as they are shown: open, or from the ledger. Of `rows`, which are rewritten in place, as the
@@ -222,7 +219,9 @@ class TurnBuilder:
         links: Mapping[Rail, Sequence[AgentRow]] = {}
         if any(turn.subagent is not None for turn in turns):
             links = agent_links(self._db, turns, agents)
-        if folders := {turn.project for turn in turns if turn.project and turn.project_key is None}:
+        keys = self._projects.keys
+        folders = {turn.project for turn in turns if turn.project and turn.project_key is None}
+        if not folders <= keys.keys():
             self._projects.learn(folders)
         for message in messages:
             if message.decision is None:
@@ -232,7 +231,7 @@ class TurnBuilder:
                 outcome.entries.append(withdrawal(before, before.parent or ""))
                 continue
             turn = _linked(before, links.get(holder(before), ())) if before.subagent is not None else before
-            if turn.project_key is None and turn.project is not None and (key := self._projects.key(turn.project)):
+            if turn.project_key is None and turn.project is not None and (key := keys.get(turn.project)):
                 turn = replace(turn, project_key=key)
             if not message.is_touched and turn == before:
                 continue
@@ -393,7 +392,7 @@ def numbered(db: sqlite3.Connection, rows: Sequence[Submission]) -> list[Submiss
             if (session_id, rail) in numbers:
                 numbers[session_id, rail][message_id] = number
 
-    look_up(_NUMBERS_OF, {row.key for row in doubtful})
+    look_up(_NUMBERS_OF, {(row.candidate.source, row.candidate.message_id) for row in doubtful})
     look_up(_NUMBERS_ON, {_rail(row) for row in doubtful if row.candidate.message_id not in numbers[_rail(row)]})
     return [_numbered(row, numbers[_rail(row)]) if _rail(row) in numbers else row for row in rows]
 

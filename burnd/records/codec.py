@@ -112,20 +112,26 @@ def encode_over(line: bytes, entry: Entry) -> bytes:
     return _PREFIX[type(entry)] + _to_json(new | unknown) + b"}\n"
 
 
-def decode(line: bytes) -> Entry | Skipped:
-    """Never raises."""
+def decode(line: bytes, *, check: bool = True) -> Entry | Skipped:
+    """Never raises. A turn has the format that burnd writes, or is read like any other record."""
     try:
-        return _decode(line)
+        end = -2 if line.endswith(b"}}\n") else -1 if line.endswith(b"}}") else 0
+        if end and line.startswith(_TURN):
+            try:
+                turn = _turn.decode(memoryview(line)[len(_TURN) : end])
+            except (msgspec.MsgspecError, ValueError, RecursionError):
+                return _decode(line, check=check)
+            if check:
+                to_ms(turn.ts)
+            return turn
+        return _decode(line, check=check)
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return Skipped("corrupt")
 
 
 def decode_again(line: bytes) -> Entry | Skipped:
     """Does not check times."""
-    try:
-        return (_decode_turn(line) if line.startswith(_TURN) else None) or _decode(line, check=False)
-    except (msgspec.MsgspecError, ValueError, RecursionError):
-        return Skipped("corrupt")
+    return decode(line, check=False)
 
 
 def decode_many_again(lines: Sequence[bytes]) -> list[Entry | Skipped]:
@@ -139,11 +145,7 @@ def decode_many_again(lines: Sequence[bytes]) -> list[Entry | Skipped]:
     return [one.record if one.v == VERSION else Skipped("unknown-version", one.kind) for one in decoded]
 
 
-def _decode(line: bytes, *, check: bool = True) -> Entry | Skipped:
-    if line.startswith(_TURN) and (turn := _decode_turn(line)) is not None:
-        if check:
-            _check_times(turn)
-        return turn
+def _decode(line: bytes, *, check: bool) -> Entry | Skipped:
     envelope = _envelope.decode(line)
     if envelope.v != VERSION:
         return Skipped("unknown-version", envelope.kind[:40])
@@ -158,17 +160,6 @@ def _decode(line: bytes, *, check: bool = True) -> Entry | Skipped:
     if check:
         _check_times(entry)
     return entry
-
-
-def _decode_turn(line: bytes) -> Turn | None:
-    """None unless the line has the format that burnd writes."""
-    end = -2 if line.endswith(b"}}\n") else -1 if line.endswith(b"}}") else 0
-    if not end:
-        return None
-    try:
-        return _turn.decode(memoryview(line)[len(_TURN) : end])
-    except (msgspec.MsgspecError, ValueError, RecursionError):
-        return None
 
 
 def _bounded(decoder: msgspec.json.Decoder[T], data: bytes | msgspec.Raw) -> T:

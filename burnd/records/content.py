@@ -7,8 +7,6 @@ from typing import Literal
 import msgspec
 
 from burnd.records.base import VERSION, Count, Record, always
-from burnd.records.names import bounded
-from burnd.records.times import index_ms
 
 Role = Literal["user", "assistant", "tool_result", "system"]
 Kind = Literal["text", "thinking", "tool_use", "tool_result", "file", "title", "summary", "system_prompt"]
@@ -116,24 +114,3 @@ class Label(msgspec.Struct, frozen=True, gc=False, array_like=True):
     kind: str
     tool: str | None = None
     title: str | None = None
-
-
-def label_of(record: Content) -> Label:
-    """Raises ValueError."""
-    message_id, text = record.message_id, record.text
-    rail, title = record.rail_id, None
-    if message_id.startswith(TITLE):
-        rail, title = NO_RAIL, text[:LONGEST_TITLE] if isinstance(text, str) else None
-    tool = bounded(record.tool_use.name) if record.tool_use is not None else None
-    return Label(
-        record.session_id,
-        rail,
-        message_id,
-        record.n,
-        record.b,
-        index_ms(record.ts),
-        record.role,
-        record.kind,
-        tool,
-        title,
-    )

@@ -14,7 +14,7 @@ from burnd.ledger.sqlite_files import batches
 from burnd.records.codec import hash_of
 from burnd.records.content import NO_RAIL
 from burnd.search.documents import Coverage, Place, session_key
-from burnd.tokens.record_words import SearchWords
+from burnd.tokens.words import SearchWords
 
 if TYPE_CHECKING:
     from burnd.search.index import SearchIndex

@@ -14,8 +14,19 @@ from burnd.records.codec import hash_of
 from burnd.records.content import MAIN, NO_RAIL
 from burnd.records.names import short_id, whole_id
 from burnd.search.query import Only
-from burnd.tokens.record_words import COMPACTION, LONGEST, REST, SIGNS, SUMMARY, TITLE, TOOL, USER, SearchWords
-from burnd.tokens.words import signed, spelled_out
+from burnd.tokens.words import (
+    COMPACTION,
+    LONGEST,
+    REST,
+    SIGNS,
+    SUMMARY,
+    TITLE,
+    TOOL,
+    USER,
+    SearchWords,
+    signed,
+    spelled_out,
+)
 
 # People remember prompts best. BM25 already weighs a word in a short answer higher than one in a long result.
 WEIGHTS: Final = {SUMMARY: 3.0, COMPACTION: 3.0, TITLE: 2.0, USER: 1.5, TOOL: 1.3, REST: 1.0}

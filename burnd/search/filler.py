@@ -22,7 +22,7 @@ from burnd.search.documents import (
     title_place,
 )
 from burnd.search.index import SearchIndex
-from burnd.tokens.record_words import SearchWords, search_words
+from burnd.tokens.words import SearchWords, search_words
 
 _SESSIONS_REMEMBERED: Final = 64
 _TITLE: Final = "title"
@@ -157,7 +157,7 @@ class IndexFiller:
         session_id = plan.session.session_id
         skipped = self._guard.skipped(session_id)
         # An item that was committed alone is in the index before the coverage counts it.
-        is_uncertain = bool(skipped) or self._guard.is_suspect(session_id)
+        is_uncertain = bool(skipped) or session_id in self._guard.suspects()
         is_in_index = plan.before.covered == 0 and self.index.has(session_id)
         if plan.is_fresh or is_in_index:
             self.index.remove_session(session_id)

@@ -22,8 +22,7 @@ import tantivy
 from burnd.ledger import files
 from burnd.records.codec import hash_of
 from burnd.search.documents import NO_COVERAGE, Coverage, Document, Place, session_key
-from burnd.tokens.record_words import SIGNS
-from burnd.tokens.words import LONGEST_WORD, analyzer
+from burnd.tokens.words import LONGEST_WORD, SIGNS, analyzer
 
 log = structlog.get_logger()
 

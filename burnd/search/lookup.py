@@ -23,8 +23,7 @@ from burnd.search.documents import (
 )
 from burnd.search.index import WORDS, SearchIndex, as_unusable
 from burnd.search.query import NO_SPREAD, Match, Only, Spread, Term, Typed, Wanted
-from burnd.tokens.record_words import REST, SIGNS, USER
-from burnd.tokens.words import camel_parts, spaced
+from burnd.tokens.words import REST, SIGNS, USER, camel_parts, spaced
 
 MOST_WORDS: Final = 24
 _LOOKED_UP: Final = 400  # words of a long query, of which the rarest are used

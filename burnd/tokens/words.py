@@ -1,4 +1,4 @@
-"""Splits text into lower-case words without accents, separated by spaces. Pure.
+"""Splits content records and texts into the words that search indexes: lower-case, without accents. Pure.
 
 A word is a run of letters and digits: `resolve_dirs` has `resolve` and `dirs`. Parts of camelCase words, pairs of
 characters in scripts without spaces, and emoji are words as well. tantivy splits the result at spaces only: its own
@@ -9,10 +9,15 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Iterable, Iterator
 from functools import cache
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
+import msgspec
+
+from burnd.records import Content
 from burnd.records.codec import clean
+from burnd.records.times import index_ms
 
 if TYPE_CHECKING:
     import tantivy
@@ -184,3 +189,119 @@ def _paired(run: re.Match[str]) -> str:
 
 def _named(picture: re.Match[str]) -> str:
     return f" emoji{ord(picture[0]):x} "
+
+
+# The words of records
+
+USER, TOOL, REST, TITLE, SUMMARY, COMPACTION = "user", "tool", "rest", "title", "summary", "compaction"
+# Prefixes in the one field of the index. In separate fields, BM25 would compare the length of a prompt with the average
+# over all messages, most of which have no prompt, and rank prompts too low.
+SIGNS: Final = {USER: "!", TOOL: "#", REST: "", TITLE: "$", SUMMARY: "%", COMPACTION: "&"}
+
+_TEXTS: Final = frozenset([str])
+LONGEST: Final = 4 << 20  # characters in one document; a longer message becomes several
+
+# A system prompt begins with this, or lists tools; other texts of a harness are searched.
+_OPENING: Final = "You are "
+_SYSTEM_PROMPT, _ITS_HEAD = 4000, 600  # characters: of a longer text, its head is checked
+
+
+class SearchWords(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """A record's words as the search index has them, and the values to filter by."""
+
+    ts: int
+    role: str
+    words: tuple[str, ...]  # texts; none if it is not searched
+    call: str | None  # the call that it makes or answers
+    tool: str | None  # the tool that it calls
+    is_summary: bool = False  # of a compaction
+
+
+def search_words(record: Content) -> SearchWords:
+    use, result, field = record.tool_use, record.tool_result, REST
+    is_summary = record.kind == "summary"
+    if not is_summary:
+        if record.role == "system" and _is_system_prompt(record):
+            field = ""
+        elif use is not None:
+            field = TOOL
+        elif record.role == "user" and record.kind == "text":
+            field = USER
+    call = use.id if use is not None else result.tool_use_id if result is not None else None
+    words: tuple[str, ...] = ()
+    if field:
+        text = record.text
+        if not isinstance(text, str) or use is not None or result is not None or record.file is not None:
+            text = "\n".join(strings(record))
+        if len(text) <= LONGEST:
+            words = spelled_out(text, SIGNS[field])
+        else:
+            words = tuple(words for piece in _pieces(text) for words in spelled_out(piece, SIGNS[field]))
+    name = use.name if use is not None else None
+    return SearchWords(index_ms(record.ts), record.role, words, call, name, is_summary)
+
+
+def _pieces(text: str) -> Iterator[str]:
+    """Splits a text into documents, between words if possible."""
+    begin = 0
+    while begin < len(text):
+        end = begin + LONGEST
+        if end < len(text):
+            space = max(text.rfind(char, max(begin, end - 10_000), end) for char in " \n")
+            end = space if space > begin else end
+        yield text[begin:end]
+        begin = end
+
+
+def _is_system_prompt(record: Content) -> bool:
+    """System prompts of programs are marked; those in logs are recognised by their beginning."""
+    text = record.text if isinstance(record.text, str) else ""
+    if (
+        record.kind == "system_prompt"
+        or text.startswith(_OPENING)
+        or (len(text) > _SYSTEM_PROMPT and _OPENING in text[:_ITS_HEAD])
+    ):
+        return True
+    return text.startswith("[{") and '"input_schema"' in text
+
+
+def strings(record: Content) -> Iterator[str]:
+    if isinstance(record.text, str):
+        yield record.text
+    if record.tool_use is not None:
+        yield record.tool_use.name
+        yield from in_json(record.tool_use.input)
+    if record.tool_result is not None:
+        yield from in_json(record.tool_result.content)
+    if record.file is not None and record.file.name:
+        yield record.file.name
+
+
+def in_json(raw: msgspec.Raw) -> Iterable[str]:
+    """The texts and numbers in a JSON value. Keys are left out, since they are the same in every call of a tool."""
+    try:
+        value = msgspec.json.decode(raw)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return (bytes(raw).decode("utf-8", "replace"),)
+    if isinstance(value, str):
+        return (value,)
+    if isinstance(value, dict):
+        if "blob" in value and "lost" in value and bytes(raw).startswith(b'{"blob"'):
+            return ()
+        if _TEXTS.issuperset(map(type, value.values())):
+            return value.values()  # the usual case
+    return _leaves(value)
+
+
+def _leaves(value: Any) -> Iterator[str]:
+    waiting = [value]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, str):
+            yield item
+        elif isinstance(item, dict):
+            waiting.extend(reversed(item.values()))
+        elif isinstance(item, list):
+            waiting.extend(reversed(item))
+        elif item is not None and not isinstance(item, bool):
+            yield str(item)

@@ -31,7 +31,7 @@ from burnd.recording.candidate import Batch
 from burnd.recording.pipeline import Pipeline, open_pipeline
 from burnd.records import Content
 from burnd.search.indexer import SearchIndexer
-from burnd.tokens.record_words import strings
+from burnd.tokens.words import strings
 from tests.bench.page import Row, goal
 from tests.bench.running import processor_of
 from tests.bench.search_corpus import Corpus

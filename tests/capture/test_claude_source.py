@@ -20,7 +20,7 @@ from burnd.logfiles.finder import Positions
 from burnd.logfiles.log_reader import Log, Logs
 from burnd.logfiles.tail import Chunk, OpenFiles
 from burnd.logfiles.watcher import Watch
-from burnd.recording import source as recording_source
+from burnd.recording import pipeline as recording_pipeline
 from burnd.recording.candidate import Candidate
 from burnd.recording.crash_guard import Acknowledger
 from burnd.records import Turn
@@ -322,7 +322,7 @@ async def test_a_full_disk_only_delays(opened: Opened, tmp_path: Path, monkeypat
             return await real(batch)
 
         monkeypatch.setattr(watched.pipeline, "commit", commit)
-        monkeypatch.setattr(recording_source, "FIRST_RETRY_S", 0.05)
+        monkeypatch.setattr(recording_pipeline, "FIRST_RETRY_S", 0.05)
         log = Transcript(session=SESSION)
         log.prompt("hello")
         log.says("m1", text("hi"), output=5)

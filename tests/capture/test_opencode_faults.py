@@ -662,7 +662,7 @@ async def test_a_session_that_waits_for_space_is_no_suspect(
 
     monkeypatch.setattr("burnd.harness.opencode.reader.decode_message", decode)
     monkeypatch.setattr(rig.pipeline, "commit", full)
-    monkeypatch.setattr("burnd.recording.source.anyio.sleep", sleep)
+    monkeypatch.setattr("burnd.recording.pipeline.anyio.sleep", sleep)
     await rig.settle()
     assert decoded == [[S]] * 4
     assert noted[:3] == [[], [], []]

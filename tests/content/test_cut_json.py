@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from burnd.content.recall import closed
-from burnd.tokens.record_words import in_json
+from burnd.tokens.words import in_json
 
 VALUES: list[Any] = [
     'a "quoted" text\n\\ with \u001b[0m escapes, \u91cd and \U0001f600',

@@ -15,7 +15,7 @@ import zstandard
 
 from burnd.paths import Home
 from burnd.search.index import WORDS
-from burnd.tokens.record_words import SIGNS
+from burnd.tokens.words import SIGNS
 from tests.harness.claude_code.transcript import Transcript, text
 from tests.harness.codex import rollout
 from tests.harness.opencode import data as opencode

@@ -230,7 +230,7 @@ async def test_a_session_that_a_private_process_resumes_keeps_its_past(reader: R
 async def test_what_is_read_after_forgetting_stays_forgotten_in_forks(reader: Reader) -> None:
     """A log of which burnd had read a part when its session was forgotten: a fork does not bring the rest back."""
     lines = logs()[OFF]
-    reader.rig.pipeline._stores.now = lambda: to_ms(Transcript.time(700))
+    reader.rig.pipeline.now = reader.rig.pipeline._stores.now = lambda: to_ms(Transcript.time(700))
     path = reader.write(OFF, lines[:3])
     await reader.rig.read(path)
     await reader.rig.flush()
@@ -287,7 +287,7 @@ async def test_text_of_unknown_origin_is_held_back(reader: Reader, restarts: boo
         await reader.rig.restart()
     assert await _read_released(reader, fork) == []
     now = reader.rig.pipeline.now()
-    reader.rig.pipeline._stores.now = lambda: now + DEFER_MS + 1
+    reader.rig.pipeline.now = reader.rig.pipeline._stores.now = lambda: now + DEFER_MS + 1
     assert await _read_released(reader, fork) == [FORK]
     assert "please" in reader.words_of(FORK)
     await reader.rig.read(reader.write(OFF, made[OFF]))

@@ -104,7 +104,7 @@ async def test_garbage_is_cleared_away_while_work_never_ends(opened: Opened, mon
         tasks.start_soon(Cleanup(pipeline).run)
         with anyio.fail_after(30):
             while len(cleared) < 2:
-                pipeline.status.beat()
+                pipeline.status.beats += 1
                 await anyio.sleep(0.002)
         tasks.cancel_scope.cancel()
 

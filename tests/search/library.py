@@ -23,7 +23,7 @@ from burnd.search import indexer as indexer_module
 from burnd.search.index import WORDS, SearchIndex
 from burnd.search.indexer import SearchIndexer
 from burnd.search.lookup import Lookup
-from burnd.tokens.record_words import SIGNS
+from burnd.tokens.words import SIGNS
 from tests.conftest import Opened
 from tests.make import START_MS
 

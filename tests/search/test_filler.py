@@ -15,7 +15,7 @@ from burnd.recording.candidate import Batch
 from burnd.recording.crash_guard import CRASHES, CRASHES_OF_WHOLE, LAST_CRASH, WHOLE, InProcessGuard
 from burnd.search.filler import IndexFiller
 from burnd.search.index import WORDS, Folders, SearchIndex
-from burnd.tokens.record_words import SIGNS
+from burnd.tokens.words import SIGNS
 from tests.conftest import Opened
 from tests.make import START_MS, text
 from tests.search.library import library
@@ -152,4 +152,4 @@ def test_a_suspect_is_in_progress_alone(tmp_path: Path) -> None:
     assert _noted(tmp_path) == ["bad"]
     replacement.begin(["good"])
     assert _noted(tmp_path) == ["good"]
-    assert guard.is_suspect("bad")
+    assert "bad" in guard.suspects()

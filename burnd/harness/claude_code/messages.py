@@ -35,7 +35,7 @@ from burnd.harness.claude_code.memory import Memory, Spot, keep
 from burnd.harness.claude_code.product import PRODUCT
 from burnd.harness.claude_code.requests import add_facts, answer_attempt, fail_run, read_memory_edit, read_pull_result
 from burnd.harness.claude_code.state import MAX_DELEGATIONS, MAX_PULLS, Delegation
-from burnd.harness.tool_calls import creates_pull_request, release, short_hash, size
+from burnd.harness.tool_calls import creates_pull_request, release, short_hash
 from burnd.recording.candidate import (
     LACKS_REQUEST,
     NO_REQUEST_ID,
@@ -287,7 +287,8 @@ def _add_line(memory: Memory, candidate: Candidate, spot: Spot, message: ClaudeM
         is_thought = block.type in _THOUGHTS
         text = (block.thinking or block.signature or block.data or "") if is_thought else block.text
         if has_room and text is not None:
-            made.append(Block(kind="thinking" if is_thought else "text", bytes=size(text)))
+            length = len(text) if text.isascii() else len(text.encode())
+            made.append(Block(kind="thinking" if is_thought else "text", bytes=length))
         elif has_room and block.tool_use_id is not None:
             made.append(Block(kind="result", bytes=len(block.content), call_id=block.tool_use_id))
         if has_room and block.is_error:

@@ -143,7 +143,7 @@ class DatabaseFollower:
         self._unreadable: set[str] = set()
         self._schema: tuple[tuple[int, int], int, Schema] | None = None
         self._version = DataVersion(-1, None)
-        for session_id in [name for name in cursors.sessions if guard.is_suspect(name)]:
+        for session_id in [name for name in cursors.sessions if name in guard.suspected]:
             self.finder.reread(session_id)
 
     @property
@@ -319,7 +319,7 @@ class DatabaseFollower:
             if result is not None:
                 new, changes.session_cursors[name] = result
                 changes.add(new)
-            if self._guard.is_suspect(name) and not rows.failure and not rows.is_partial:
+            if name in self._guard.suspected and not rows.failure and not rows.is_partial:
                 self._guard.clear(name)
 
     def _take(self, rows: SessionRows, now: float, wall_ms: int) -> tuple[SessionChanges, SessionCursor | None] | None:

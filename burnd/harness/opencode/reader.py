@@ -189,7 +189,7 @@ class SessionReader:
 
     def _decode_guarded(self, request: DecodeRequest, wall_ms: int) -> Mapping[str, DecodedRow]:
         """Raises OSError if the child was killed: the session is tried again later."""
-        if not self._guard.is_suspect(request.session_id):
+        if request.session_id not in self._guard.suspected:
             return self._decoder.decode(request, self._guard)
 
         def on_crash(item: Item, count: int) -> None:

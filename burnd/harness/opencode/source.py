@@ -25,8 +25,8 @@ from burnd.index.keys import path_key
 from burnd.logfiles.tail import LINES_SHOWN
 from burnd.recording.candidate import Batch
 from burnd.recording.crash_guard import CrashGuard
-from burnd.recording.pipeline import Pipeline
-from burnd.recording.source import Backfill, Committer, Progress, Source, State, Status, UnusedInAll
+from burnd.recording.pipeline import Committer, Pipeline
+from burnd.recording.source import Backfill, Progress, Source, State, Status, UnusedInAll
 from burnd.records import Turn
 from burnd.records.codec import decode
 from burnd.tasks import next_tick
