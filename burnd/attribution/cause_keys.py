@@ -65,6 +65,7 @@ class CauseKey(NamedTuple):
 class CauseNumber(NamedTuple):
     id: int
     level: int
+    whole: int  # the number of its whole tool
 
 
 def key_of(group: CauseGroup | MissGroup, agent: str) -> CauseKey:
@@ -97,7 +98,7 @@ def number_causes(db: sqlite3.Connection, keys: Iterable[CauseKey]) -> dict[Caus
 _INSERT = "INSERT OR IGNORE INTO causes(kind, tool, target, agent, level, whole, subject) VALUES(?,?,?,?,?,?,?)"
 _SELECT = """
 WITH w(kind, tool, target, agent) AS ({keys})
-SELECT c.kind, c.tool, c.target, c.agent, c.id, c.level FROM w
+SELECT c.kind, c.tool, c.target, c.agent, c.id, c.level, iif(c.whole, c.whole, c.id) FROM w
 CROSS JOIN causes c ON c.kind = w.kind AND c.tool = w.tool AND c.target = w.target AND c.agent = w.agent
 """
 NAMED_CAUSES: Final = """

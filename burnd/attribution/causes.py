@@ -412,7 +412,7 @@ def _above(rails: Sequence[Explained]) -> list[int | None]:
 ENTERED, CALLS, ERRORS = range(CLASSES, CLASSES + 3)
 Bucket = TypeVar("Bucket", bound=Hashable)
 Counts = list[int]  # in the order of `Sums`
-BySource = dict[CauseGroup | MissGroup, Counts]
+Source = CauseGroup | MissGroup
 
 
 class GroupTally(Generic[Bucket]):
@@ -423,14 +423,14 @@ class GroupTally(Generic[Bucket]):
 
     def __init__(self, rail: Rail) -> None:
         self._rail = rail
-        self._groups: list[CauseGroup] = []  # by owner
-        self._counts: dict[Bucket, BySource] = {}
+        self._numbers: dict[Source, int] = {}
+        self._of_owner: list[int] = []
+        self._counts: dict[Bucket, dict[int, Counts]] = {}
         self._runs: dict[tuple[Bucket, int], defaultdict[int, int]] = {}
 
     def add(self, step: Step, bucket: Bucket) -> None:
         rail, counts = self._rail, self._counts.setdefault(bucket, {})
-        groups, owners = self._groups, rail.row.owners
-        groups += [origin.group for origin in rail.origins[len(groups) :]]
+        numbers, owners = self._owner_numbers(), rail.row.owners
         for rate_class, last, below in step.runs:
             marks = self._runs.get((bucket, rate_class))
             if marks is None:
@@ -438,47 +438,62 @@ class GroupTally(Generic[Bucket]):
             marks[last] += 1
             marks[below] -= 1
         for rate_class, slot, tokens in step.pieces:
-            _of(counts, groups[owners[slot]])[rate_class] += tokens
+            _of(counts, numbers[owners[slot]])[rate_class] += tokens
         for rate_class, owner, tokens in step.outputs:
-            _of(counts, groups[owner])[rate_class] += tokens
+            _of(counts, numbers[owner])[rate_class] += tokens
         for slot in step.entered:
-            _of(counts, groups[owners[slot]])[ENTERED] += rail.row.size(slot)
+            _of(counts, numbers[owners[slot]])[ENTERED] += rail.row.size(slot)
         for owner, is_error in step.calls:
-            call = _of(counts, groups[owner])
+            call = _of(counts, numbers[owner])
             call[CALLS] += 1
             call[ERRORS] += is_error
         if step.miss is not None:
-            miss = _of(counts, step.miss.group)
+            miss = _of(counts, self._number(step.miss.group))
             miss[CALLS] += 1
             for rate_class, tokens in enumerate(step.miss.spent):
                 miss[rate_class] += tokens
 
-    def take(self) -> dict[Bucket, dict[CauseGroup | MissGroup, Sums]]:
+    def _number(self, source: Source) -> int:
+        return self._numbers.setdefault(source, len(self._numbers))
+
+    def _owner_numbers(self) -> list[int]:
+        numbers, origins = self._of_owner, self._rail.origins
+        if len(numbers) < len(origins):
+            numbers += [self._number(origin.group) for origin in origins[len(numbers) :]]
+        return numbers
+
+    def take(self) -> dict[Bucket, dict[Source, Counts]]:
         """The sums since the last call."""
-        row, groups = self._rail.row, self._groups
+        row, of_owner = self._rail.row, self._owner_numbers()
+        of_slot = [of_owner[owner] for owner in row.owners] if self._runs else []
+        sizes = list(map(sub, row.ends, map(row.ends.__getitem__, row.parents)))
         for (bucket, rate_class), marks in self._runs.items():
-            counts = self._counts[bucket]
-            for slot, times in enumerate(row.times(marks)):
-                if times:
-                    _of(counts, groups[row.owners[slot]])[rate_class] += times * row.size(slot)
+            counts, sums = self._counts[bucket], [0] * len(self._numbers)
+            for number, tokens in zip(of_slot, map(mul, row.times(marks), sizes), strict=True):
+                if tokens:
+                    sums[number] += tokens
+            for number, tokens in enumerate(sums):
+                if tokens:
+                    _of(counts, number)[rate_class] += tokens
+        sources = list(self._numbers)
         result = {
-            bucket: {source: Sums(*some) for source, some in counts.items() if any(some)}
+            bucket: {sources[number]: some for number, some in counts.items() if any(some)}
             for bucket, counts in self._counts.items()
         }
         self._counts, self._runs = {}, {}
         return result
 
 
-def _of(counts: BySource, source: CauseGroup | MissGroup) -> Counts:
-    sums = counts.get(source)
+def _of(counts: dict[int, Counts], number: int) -> Counts:
+    sums = counts.get(number)
     if sums is None:
-        sums = counts[source] = [0] * len(Sums._fields)
+        sums = counts[number] = [0] * len(Sums._fields)
     return sums
 
 
 def tally(
     rail: Rail, entries: Iterable[RailEntry], bucket_of: Callable[[Turn], Bucket]
-) -> dict[Bucket, dict[CauseGroup | MissGroup, Sums]]:
+) -> dict[Bucket, dict[Source, Counts]]:
     sums: GroupTally[Bucket] = GroupTally(rail)
     for entry in entries:
         step = rail.feed(entry)

@@ -11,12 +11,12 @@ hour, and once more by activity. Each group has rows by cause, at each level tha
 from __future__ import annotations
 
 import sqlite3
+from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from itertools import groupby
-from operator import add, itemgetter
+from operator import add
 from pathlib import Path
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import structlog
 import zstandard
@@ -65,16 +65,17 @@ def no_guard(_session: int, _rail: str, _n: int) -> AbstractContextManager[None]
     return nullcontext()
 
 
-class SumKey(NamedTuple):
-    """What turns are grouped by."""
+class GroupKey(NamedTuple):
+    """Groups turns of one quarter of an hour, or of one UTC day and activity."""
 
-    bucket: int  # a quarter of an hour
+    grain: int
+    activity: int
+    time: int
     kind: int
     place: int
     branch: int
     version: int
     subagent: int
-    activity: int
 
 
 Bucket = TypeVar("Bucket", bound=Hashable)
@@ -82,8 +83,8 @@ MessageKey = tuple[str, str]  # source and message id
 ByCause = dict[CauseKey, list[int]]  # in the order of `Sums`
 
 
-class TurnBucket(NamedTuple, Generic[Bucket]):
-    bucket: Bucket
+class TurnBuckets(NamedTuple, Generic[Bucket]):
+    buckets: tuple[Bucket, ...]
     prompt_id: str | None
     agent: str
 
@@ -94,7 +95,8 @@ class Segment(NamedTuple):
     n: int
     newest: str
     state: bytes | None
-    by_bucket: dict[SumKey, ByCause]
+    groups: dict[GroupKey, ByCause]
+    spans: Mapping[GroupKey, tuple[int, int]]  # first and last quarter of an hour
     messages: int
 
 
@@ -164,20 +166,20 @@ def _explain_segments(
         after = _next_segment(db, session, rail, n + 1)
         entries = load_span(db, ledger, session, rail, Span(n * LENGTH, (n + 1) * LENGTH, start.newest))
         newest = max((entry.ts for entry in entries if not isinstance(entry, Compaction)), default="")
-        turns = {message: one for message, _, one in _turn_buckets(db, session, rail, n)}
+        turns, spans = _groups(db, session, rail, n)
         guarded = guard(session, rail, n)  # outside the try: the index may be damaged
         state: bytes | None = None
         try:
             with guarded:
                 followed = start.rail()
-                by_bucket = add_up(followed, entries, turns, pause)
+                groups = add_up(followed, entries, turns, pause)
                 if after is not None:
                     state = zstandard.ZstdCompressor(level=3, write_checksum=True).compress(save(followed))
         except Exception as error:  # noqa: BLE001 - one rail must not stop all others
             log.error("causes.failed", session=session, error=type(error).__name__)
-            by_bucket, state = _unexplained(entries, turns), None
+            groups, state = _unexplained(entries, turns), None
         newest = max(newest, start.newest)
-        yield Segment(n, newest, state, by_bucket, len(entries))
+        yield Segment(n, newest, state, groups, spans, len(entries))
         start, n = Start(state, newest), after
 
 
@@ -199,15 +201,15 @@ def explain_turns(
         return {}
     entries = load_span(db, ledger, session, rail, Span(n * LENGTH, (n + 1) * LENGTH, start.newest))
     turns = {
-        message: TurnBucket(buckets[turn], one.prompt_id, one.agent)
-        for message, turn, one in _turn_buckets(db, session, rail, n)
+        (source, message_id): TurnBuckets((buckets[turn],), prompt_id, agent)
+        for source, message_id, turn, prompt_id, agent, *_ in _turns_of(db, session, rail, n)
         if turn in buckets
     }
     return add_up(start.rail(), entries, turns)
 
 
 def add_up(
-    rail: Rail, entries: Sequence[RailEntry], turns: Mapping[MessageKey, TurnBucket[Bucket]], pause: Yield = no_yield
+    rail: Rail, entries: Sequence[RailEntry], turns: Mapping[MessageKey, TurnBuckets[Bucket]], pause: Yield = no_yield
 ) -> dict[Bucket, ByCause]:
     tally: GroupTally[tuple[str, Bucket]] = GroupTally(rail)
     by_bucket: dict[Bucket, ByCause] = {}
@@ -219,7 +221,8 @@ def add_up(
             continue
         one = turns.get((entry.source, entry.message_id))
         if one is not None:
-            tally.add(step, (one.agent, one.bucket))
+            for bucket in one.buckets:
+                tally.add(step, (one.agent, bucket))
             _add_prompt(by_bucket, one, entry)
     keys: dict[tuple[CauseGroup | MissGroup, str], CauseKey] = {}
     for (agent, bucket), sums in tally.take().items():
@@ -231,34 +234,62 @@ def add_up(
     return by_bucket
 
 
-def _unexplained(entries: Sequence[RailEntry], turns: Mapping[MessageKey, TurnBucket[Bucket]]) -> dict[Bucket, ByCause]:
+def _unexplained(
+    entries: Sequence[RailEntry], turns: Mapping[MessageKey, TurnBuckets[Bucket]]
+) -> dict[Bucket, ByCause]:
     """One cause, for a rail that cannot be explained."""
     by_bucket: dict[Bucket, ByCause] = {}
     for entry in entries:
         if isinstance(entry, Turn) and (one := turns.get((entry.source, entry.message_id))) is not None:
-            _add(by_bucket, one.bucket, key_of(_UNEXPLAINED, one.agent), (*spent_by(entry), 0, 0, 0))
+            for bucket in one.buckets:
+                _add(by_bucket, bucket, key_of(_UNEXPLAINED, one.agent), [*spent_by(entry), 0, 0, 0])
             _add_prompt(by_bucket, one, entry)
     return by_bucket
 
 
-def _add_prompt(by_bucket: dict[Bucket, ByCause], one: TurnBucket[Bucket], turn: Turn) -> None:
+def _add_prompt(by_bucket: dict[Bucket, ByCause], one: TurnBuckets[Bucket], turn: Turn) -> None:
     usage = turn.usage
     entered = usage.input + usage.cache_create_5m + usage.cache_create_1h
-    _add(by_bucket, one.bucket, CauseKey(PROMPTED, target=one.prompt_id or ""), (*spent_by(turn), entered, 1, 0))
+    for bucket in one.buckets:
+        _add(by_bucket, bucket, CauseKey(PROMPTED, target=one.prompt_id or ""), [*spent_by(turn), entered, 1, 0])
 
 
-def _add(by_bucket: dict[Bucket, ByCause], bucket: Bucket, key: CauseKey, counts: Sequence[int]) -> None:
-    causes = by_bucket.setdefault(bucket, {})
-    before = causes.get(key)
-    causes[key] = list(counts) if before is None else [a + b for a, b in zip(before, counts, strict=True)]
+def _add(by_bucket: dict[Bucket, ByCause], bucket: Bucket, key: CauseKey, counts: list[int]) -> None:
+    _add_row(by_bucket.setdefault(bucket, {}), key, counts)
 
 
-def _turn_buckets(
+Key = TypeVar("Key", bound=Hashable)
+
+
+def _add_row(sums: dict[Key, list[int]], key: Key, counts: list[int]) -> None:
+    """Keeps `counts` as the first value of a key."""
+    before = sums.get(key)
+    sums[key] = counts if before is None else [*map(add, before, counts)]
+
+
+def _turns_of(db: sqlite3.Connection, session: int, rail: str, n: int) -> list[tuple[Any, ...]]:
+    return db.execute(_TURNS, (session, rail, n * LENGTH, (n + 1) * LENGTH)).fetchall()
+
+
+def _groups(
     db: sqlite3.Connection, session: int, rail: str, n: int
-) -> Iterator[tuple[MessageKey, int, TurnBucket[SumKey]]]:
-    rows = db.execute(_TURN_BUCKETS, (session, rail, n * LENGTH, (n + 1) * LENGTH))
-    for source, message_id, turn, prompt_id, agent, *key in rows:
-        yield (source, message_id), turn, TurnBucket(SumKey(*key), prompt_id, agent)
+) -> tuple[dict[MessageKey, TurnBuckets[GroupKey]], dict[GroupKey, tuple[int, int]]]:
+    """The groups of each turn, and the first and last quarter of an hour of each group."""
+    rows = _turns_of(db, session, rail, n)
+    quarters: defaultdict[tuple[int, ...], set[int]] = defaultdict(set)
+    for *_, quarter, _, kind, place, branch, version, subagent in rows:
+        quarters[quarter // DAY, kind, place, branch, version, subagent].add(quarter)
+    turns: dict[MessageKey, TurnBuckets[GroupKey]] = {}
+    spans: dict[GroupKey, tuple[int, int]] = {}
+    for source, message_id, _, prompt_id, agent, quarter, activity, *key in rows:
+        groups = [GroupKey(ACTIVITIES, activity, quarter // DAY, *key)]
+        if len(quarters[(quarter // DAY, *key)]) > 1:
+            groups.append(GroupKey(QUARTERS, 0, quarter, *key))
+        for group in groups:
+            first, last = spans.get(group, (quarter, quarter))
+            spans[group] = min(first, quarter), max(last, quarter)
+        turns[source, message_id] = TurnBuckets(tuple(groups), prompt_id, agent)
+    return turns, spans
 
 
 def _next_segment(db: sqlite3.Connection, session: int, rail: str, n: int) -> int | None:
@@ -270,11 +301,7 @@ def _next_segment(db: sqlite3.Connection, session: int, rail: str, n: int) -> in
 def write(db: sqlite3.Connection, explanations: Sequence[Explanation], numbers: dict[CauseKey, CauseNumber]) -> int:
     """Replaces the rows of explained segments; returns their number. Adds new causes to `numbers`."""
     keys = {
-        key
-        for one in explanations
-        for segment in one.segments
-        for causes in segment.by_bucket.values()
-        for key in causes
+        key for one in explanations for segment in one.segments for causes in segment.groups.values() for key in causes
     }
     keys |= {key.whole for key in keys}
     numbers.update(number_causes(db, keys - numbers.keys()))
@@ -309,59 +336,57 @@ def _replace(db: sqlite3.Connection, one: Explanation, numbers: Mapping[CauseKey
     for segment in one.segments:
         values = (one.session, one.rail, segment.n, segment.newest, segment.state)
         ((number,),) = db.execute(_UPSERT, values).fetchall()
-        groups, rows = _rows(last, segment.by_bucket, numbers)
+        groups, rows = _rows(last, segment, numbers)
         db.executemany(_INSERT_GROUP, [(group, one.session, number, *rest) for group, *rest in groups])
         db.executemany(_INSERT, rows)
         last += len(groups)
-        blocks.update(key.bucket // (BLOCK_DAYS * DAY) for key in segment.by_bucket)
+        blocks.update(first // (BLOCK_DAYS * DAY) for first, _ in segment.spans.values())
     return blocks
 
 
 Row = tuple[int, ...]
 
 
-def _rows(
-    last: int, by_bucket: Mapping[SumKey, ByCause], numbers: Mapping[CauseKey, CauseNumber]
-) -> tuple[list[Row], list[Row]]:
-    """Groups with numbers after `last`, and their rows."""
-    days: dict[tuple[int, ...], list[SumKey]] = {}
-    for key in sorted(by_bucket):
-        days.setdefault((key.bucket // DAY, *key[1:-1]), []).append(key)
+def _rows(last: int, segment: Segment, numbers: Mapping[CauseKey, CauseNumber]) -> tuple[list[Row], list[Row]]:
+    """Groups with numbers after `last`, and their rows; those by day are sums of those by activity."""
+    days: dict[tuple[int, ...], list[GroupKey]] = {}
+    for key in sorted(segment.groups):
+        time = key.time // DAY if key.grain == QUARTERS else key.time
+        days.setdefault((time, *key[3:]), []).append(key)
     groups: list[Row] = []
     rows: list[Row] = []
-
-    def add_group(grain: int, keys: Sequence[SumKey], quarters: int = 0) -> None:
-        first, *dimensions, activity = keys[0]
-        number = last + len(groups) + 1
-        span = keys[-1].bucket - first
-        groups.append((number, grain, activity if grain == ACTIVITIES else 0, first, span, quarters, *dimensions))
-        sums: dict[tuple[int, int], list[int]] = {}
-        for key in keys:
-            for cause, counts in by_bucket[key].items():
-                _, level = own = numbers[cause]
-                if level != TOOL:
-                    _add_row(sums, (level, own.id), counts)
-                if level in PAID_LEVELS:
-                    _add_row(sums, (TOOL, numbers[cause.whole].id), counts)
-        rows.extend(sorted((number, *row, *counts) for row, counts in sums.items()))
-
-    for keys in days.values():
-        by_quarter, by_activity = _by(keys, 0), _by(sorted(keys, key=itemgetter(-1, 0)), -1)
-        add_group(DAYS, keys, len(by_quarter) if len(by_quarter) > 1 else 0)
-        for some in by_quarter if len(by_quarter) > 1 else ():
-            add_group(QUARTERS, some)
-        for some in by_activity:
-            add_group(ACTIVITIES, some)
+    for (_, *dimensions), keys in days.items():
+        by_key = {key: _by_number(segment.groups[key], numbers) for key in keys}
+        by_activity = [key for key in keys if key.grain == ACTIVITIES]
+        of_day: dict[tuple[int, int], list[int]] = {}
+        for key in by_activity:
+            for row, counts in by_key[key].items():
+                _add_row(of_day, row, counts)
+        firsts, lasts = zip(*(segment.spans[key] for key in by_activity), strict=True)
+        quarters = len(keys) - len(by_activity)
+        of_all = (DAYS, 0, min(firsts), max(lasts) - min(firsts), quarters, of_day)
+        finer = [
+            (key.grain, key.activity, begin, end - begin, 0, by_key[key])
+            for key in keys
+            for begin, end in (segment.spans[key],)
+        ]
+        for *group, sums in (of_all, *finer):
+            last += 1
+            groups.append((last, *group, *dimensions))
+            rows += [(last, *row, *counts) for row, counts in sorted(sums.items())]
     return groups, rows
 
 
-def _by(keys: Sequence[SumKey], field: int) -> list[list[SumKey]]:
-    return [list(some) for _, some in groupby(keys, key=itemgetter(field))]
-
-
-def _add_row(sums: dict[tuple[int, int], list[int]], row: tuple[int, int], counts: list[int]) -> None:
-    before = sums.get(row)
-    sums[row] = counts if before is None else [*map(add, before, counts)]
+def _by_number(causes: ByCause, numbers: Mapping[CauseKey, CauseNumber]) -> dict[tuple[int, int], list[int]]:
+    """By level and cause, with the whole of each tool."""
+    sums: dict[tuple[int, int], list[int]] = {}
+    for key, counts in causes.items():
+        number, level, whole = numbers[key]
+        if level != TOOL:
+            sums[level, number] = counts
+        if level in PAID_LEVELS:
+            _add_row(sums, (TOOL, whole), counts)
+    return sums
 
 
 class StaleBlock(NamedTuple):
@@ -396,11 +421,11 @@ def finish_block(db: sqlite3.Connection, block: StaleBlock) -> None:
 
 
 _MARKS = f"SELECT id, session, rail, turn_index, times FROM changed ORDER BY id DESC LIMIT {_MARKS_AT_ONCE}"
-_TURN_BUCKETS = f"""
+_TURNS = f"""
 SELECT s.name, t.message_id, t.id, t.prompt_id,
        CASE WHEN coalesce(u.agent_id, '') = '' THEN '' ELSE coalesce(a.name, '{UNKNOWN_AGENT}') END,
-       (t.ts + {SHIFT_MS}) / {BUCKET_MS}, t.class, t.place, coalesce(t.branch, 0), coalesce(t.version, 0), t.subagent,
-       coalesce(t.activity, {NO_ACTIVITY})
+       (t.ts + {SHIFT_MS}) / {BUCKET_MS}, coalesce(t.activity, {NO_ACTIVITY}),
+       t.class, t.place, coalesce(t.branch, 0), coalesce(t.version, 0), t.subagent
 FROM turns t JOIN names s ON s.id = t.source
 LEFT JOIN subagents u ON u.id = t.subagent LEFT JOIN names a ON a.id = u.type
 WHERE t.session = ? AND t.rail = ? AND t.turn_index >= ? AND t.turn_index < ?

@@ -10,7 +10,7 @@ from hypothesis import given
 from burnd.attribution.causes import explain, parts, tally
 from burnd.attribution.misses import MissGroup
 from burnd.attribution.rail import Rail, RailEntry, Step
-from burnd.attribution.rates import NOTHING, Rate, Spent, rate_of, spent_by
+from burnd.attribution.rates import NOTHING, Rate, Spent, Sums, rate_of, spent_by
 from burnd.records import Turn
 from tests.attribution.strategies import ON_MANY_RAILS, THRESHOLDS, rails
 
@@ -84,7 +84,7 @@ def test_groups_add_up_to_the_bill(entries: list[RailEntry]) -> None:
             assert min(sums) >= 0
             if isinstance(group, MissGroup):
                 continue  # a cache miss: its tokens are those of the causes once more
-            total[rate] = total.get(rate, NOTHING).plus(sums.spent)
+            total[rate] = total.get(rate, NOTHING).plus(Sums(*sums).spent)
     assert {rate: spent for rate, spent in total.items() if any(spent)} == billed(entries)
 
 

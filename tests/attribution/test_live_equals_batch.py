@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from operator import add
 from typing import Any
 
@@ -18,7 +18,7 @@ from tests import make
 from tests.attribution.strategies import ON_MANY_RAILS, THRESHOLDS, rails
 
 Key = tuple[object, int]
-Taken = dict[Key, dict[Any, Sums]]
+Taken = Mapping[Key, Mapping[Any, Sequence[int]]]
 
 
 def bucket_of(turn: Turn) -> Key:
@@ -27,7 +27,7 @@ def bucket_of(turn: Turn) -> Key:
 
 def merged(parts: Sequence[Taken]) -> Taken:
     """All that was taken, added up as an index would."""
-    sums: Taken = {}
+    sums: dict[Key, dict[Any, Sums]] = {}
     for part in parts:
         for bucket, groups in part.items():
             known = sums.setdefault(bucket, {})

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import random
 import sqlite3
+from collections import Counter
 from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
@@ -16,10 +17,11 @@ import msgspec
 from burnd.attribution import segments
 from burnd.attribution.cause_keys import PROMPTED, CauseKey, CauseNumber
 from burnd.attribution.row import portions
-from burnd.attribution.segments import ByCause, Explanation, Segment, SumKey, _add
+from burnd.attribution.segments import ACTIVITIES, QUARTERS, ByCause, Explanation, GroupKey, Segment, _add
 from burnd.contract.reports import CAUSES, HotspotsParams
 from burnd.contract.validation import checked
 from burnd.index.store import IndexStore
+from burnd.index.sums import DAY
 from burnd.queries.hotspots import hotspots
 from tests.bench.queries import ODD, Question
 from tests.bench.year import session_id
@@ -85,29 +87,45 @@ def _condense(db: sqlite3.Connection) -> None:
 
 def _session(rng: random.Random, session: int, rows: list[Any]) -> Explanation:
     """Shares the tokens of each quarter of an hour out among a dozen causes of the session."""
-    place = rows[0][3]
+    place = rows[0][4]
     files = {int(rng.paretovariate(0.5)) % FILES_A_PROJECT for _ in range(12)}
     keys = [CauseKey(kind) for kind in _OTHERS]
     keys += [CauseKey("call", rng.choice(("Read", "Edit")), f"/home/me/code/p{place}/src/file_{n}.py") for n in files]
     keys += [CauseKey("call", "Bash", rng.choice(_COMMANDS)) for _ in range(4)]
     keys += [CauseKey("call", rng.choice(_TOOLS)), CauseKey("call", "Task", "Explore")]
-    paid: dict[SumKey, ByCause] = {}
+    paid: dict[GroupKey, ByCause] = {}
+    spans: dict[GroupKey, tuple[int, int]] = {}
+    quarters = Counter((quarter // DAY, *key) for quarter, *key in {(row[1], *row[3:8]) for row in rows})
     for row in rows:
-        bucket, agent, prompt, turns, tokens = SumKey(*row[1:8]), row[8], row[9], row[10], row[11:]
+        quarter, activity, key, agent, prompt, turns, tokens = (
+            row[1],
+            row[2],
+            row[3:8],
+            row[8],
+            row[9],
+            row[10],
+            row[11:],
+        )
+        groups = [GroupKey(ACTIVITIES, activity, quarter // DAY, *key)]
+        if quarters[quarter // DAY, *key] > 1:
+            groups.append(GroupKey(QUARTERS, 0, quarter, *key))
         some = rng.sample(keys, 12)
         parts = [portions(amount, [3] * 12) for amount in tokens]
-        for n, key in enumerate(some):
-            counts = [*(part[n] for part in parts), 0, parts[0][n], int(key.kind == "call"), 0]
-            _add(paid, bucket, key._replace(agent=agent or ""), counts)
-        entered = tokens[0] + tokens[4] + tokens[5]
-        _add(paid, bucket, CauseKey(PROMPTED, target=prompt or ""), [*tokens, 0, entered, turns, 0])
-    return Explanation(session, "main", [Segment(0, "", None, paid, 0)], 0, None, 0, 0)
+        for group in groups:
+            first, last = spans.get(group, (quarter, quarter))
+            spans[group] = min(first, quarter), max(last, quarter)
+            for n, cause in enumerate(some):
+                counts = [*(part[n] for part in parts), 0, parts[0][n], int(cause.kind == "call"), 0]
+                _add(paid, group, cause._replace(agent=agent or ""), counts)
+            entered = tokens[0] + tokens[4] + tokens[5]
+            _add(paid, group, CauseKey(PROMPTED, target=prompt or ""), [*tokens, 0, entered, turns, 0])
+    return Explanation(session, "main", [Segment(0, "", None, paid, spans, 0)], 0, None, 0, 0)
 
 
 _TURNS = """
-SELECT t.session, (t.ts + 62135596800000) / 900000, t.class, t.place, coalesce(t.branch, 0), coalesce(t.version, 0),
-       t.subagent, coalesce(t.activity, -1), a.name, t.prompt_id, count(*), sum(t.input), sum(t.output),
-       sum(t.reasoning), sum(t.cache_read),
+SELECT t.session, (t.ts + 62135596800000) / 900000, coalesce(t.activity, -1), t.class, t.place,
+       coalesce(t.branch, 0), coalesce(t.version, 0), t.subagent, a.name, t.prompt_id, count(*),
+       sum(t.input), sum(t.output), sum(t.reasoning), sum(t.cache_read),
        sum(t.cache_create_5m), sum(t.cache_create_1h)
 FROM json_each(?) w CROSS JOIN turns t ON t.session = w.value LEFT JOIN names a ON a.id = t.agent_type
 GROUP BY 1, 2, 3, 4, 5, 6, 7, 8, t.prompt_id ORDER BY 1
