@@ -182,7 +182,7 @@ class Client(MethodTable):
         return str(self._path)
 
     def ask(self, method: type[Params], given: Mapping[str, Any]) -> dict[str, Any]:
-        """Calls a method; parameters that are None are not sent.
+        """Calls a method; a parameter of None is left out.
 
         Progress is passed to `progress`, if that is set: `{"done": ..., "total": ...}`.
         """

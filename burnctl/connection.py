@@ -46,9 +46,9 @@ class Wire:
         method: str,
         params: Mapping[str, Any],
         timeout: float,
-        heard: Callable[[dict[str, Any]], None] | None = None,
+        on_progress: Callable[[dict[str, Any]], None] | None = None,
     ) -> dict[str, Any]:
-        """The result of one call, its version checked. Passes earlier notifications to `heard`."""
+        """The result of one call, its version checked. Passes earlier notifications to `on_progress`."""
         deadline = time.monotonic() + timeout
         self._send_request(method, params, deadline)
         while True:
@@ -57,11 +57,11 @@ class Wire:
                 raise NoAnswer(protocol.TOO_LONG, f"burnd did not answer {method} within {timeout:g} s", _BUSY)
             if answer.get("id") == self._last_id or ("error" in answer and answer.get("id") is None):
                 return result_of(answer)
-            if heard is not None and "method" in answer:
-                heard(answer.get("params") or {})
+            if on_progress is not None and "method" in answer:
+                on_progress(answer.get("params") or {})
                 deadline = time.monotonic() + timeout
 
-    def tell(self, method: str, params: Mapping[str, Any], timeout: float) -> None:
+    def send(self, method: str, params: Mapping[str, Any], timeout: float) -> None:
         """Sends a request and ignores its answer."""
         self._send_request(method, params, time.monotonic() + timeout)
 
@@ -75,7 +75,7 @@ class Wire:
         except TimeoutError:
             raise NoAnswer(protocol.TOO_LONG, "burnd did not accept the request in time", _BUSY) from None
         except OSError:
-            # The daemon may have said why it closed: too many connections, too large a request.
+            # The daemon may have sent the reason why it closed: too many connections, too large a request.
             if (reply := self._last_words()) is not None:
                 result_of(reply)
             raise _gone(None) from None

@@ -72,7 +72,7 @@ def start(client: Client) -> None:
     from burnctl.daemon_process import spawn
 
     daemon = spawn()
-    say(f"starting burnd {daemon.how} ...")
+    print_note(f"starting burnd {daemon.how} ...")
     await_answer(client, daemon)
 
 
@@ -98,7 +98,7 @@ def wait_until_open(client: Client) -> Status:
         state = str((status.get("index") or {}).get("state") or "")
         if state != last_state and state != "opening":
             last_state = state
-            say(f"burnd is starting: {state}")
+            print_note(f"burnd is starting: {state}")
         time.sleep(_PAUSE_S)
     return status
 
@@ -142,7 +142,7 @@ def _wait_for_causes(client: Client) -> None:
             time.sleep(_PAUSE_S)
 
 
-def say(text: str) -> None:
+def print_note(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 

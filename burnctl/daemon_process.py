@@ -10,7 +10,7 @@ import sys
 
 from burnctl.client import Client
 from burnctl.connection import result_of
-from burnctl.daemon import say
+from burnctl.daemon import print_note
 from burnctl.errors import BurnctlError
 from burnctl.service.units import wherever
 from burnd.paths import Home, find_home, user_home
@@ -183,7 +183,7 @@ class ScanClient(Client):
             pipe = subprocess.PIPE
             self._scan = subprocess.Popen([*burnd_command(), "scan"], stdin=pipe, stdout=pipe, stderr=pipe)
             if sys.stdout.isatty():
-                say("reading all logs ...")
+                print_note("reading all logs ...")
         request = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params or {}})
         assert self._scan.stdin is not None  # noqa: S101 - both are pipes
         assert self._scan.stdout is not None  # noqa: S101

@@ -313,11 +313,11 @@ def _named(models: list[Any]) -> str:
     return names + (f" and {len(models) - 5} more" if len(models) > 5 else "")
 
 
-def settings(said: dict[str, Any] | BurnctlError) -> CheckResult:
+def settings(answer: dict[str, Any] | BurnctlError) -> CheckResult:
     """Whether the settings are valid, and the content mode."""
-    if isinstance(said, BurnctlError):
-        return fail("settings", said.message, "correct it: burnd does not start with it")
-    values = {setting["key"]: setting["value"] for setting in said["settings"]}
+    if isinstance(answer, BurnctlError):
+        return fail("settings", answer.message, "correct it: burnd does not start with it")
+    values = {setting["key"]: setting["value"] for setting in answer["settings"]}
     mode, days = values["content.store"], values["content.retention_days"]
     if mode == "full":
         period = "never deleted" if days == "forever" else f"deleted {days} days after a session's last message"

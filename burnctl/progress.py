@@ -127,7 +127,7 @@ def follow_backfill(client: Client, status: Status, *, color: bool, totals: bool
         print(f"{WIPE}{_SHOW_CURSOR}" if can_draw else "", end="", file=sys.stderr, flush=True)
     if status.get("backfill"):
         if not totals:
-            say_if_blocked(status)
+            print_if_blocked(status)
         return
     ledger = status.get("ledger") or {}
     turns = (ledger.get("turns") or 0) + (ledger.get("openTurns") or 0)
@@ -145,7 +145,7 @@ def blocked(status: Mapping[str, Any]) -> str:
     return f"only {free // 10**6:,} MB are free, and {reserve // 10**6:,} MB are reserved"
 
 
-def say_if_blocked(status: Status) -> None:
+def print_if_blocked(status: Status) -> None:
     from burnctl.render.text import clean
 
     if reason := blocked(status):

@@ -111,27 +111,27 @@ def from_lines(lines: Iterable[bytes]) -> list[dict[str, Any]]:
     return stamps
 
 
-def from_objects(said: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    return [_from_object(stamp) for stamp in said]
+def from_objects(record: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    return [_from_object(stamp) for stamp in record]
 
 
-def _from_object(said: Any) -> dict[str, Any]:
+def _from_object(record: Any) -> dict[str, Any]:
     """From `selector` or a bare `sessionId`/`messageId`/`range`, and `enrichment` or flat keys."""
-    if not isinstance(said, dict):
+    if not isinstance(record, dict):
         raise BadStamp("is not an object")
-    if said.get("v", 1) != 1 or said.get("kind", "stamp") != "stamp":
+    if record.get("v", 1) != 1 or record.get("kind", "stamp") != "stamp":
         raise BadStamp("is not a stamp of version 1")
-    flat = {key: value for key, value in said.items() if key not in _OF_A_LINE}
-    if "enrichment" in said and flat:
+    flat = {key: value for key, value in record.items() if key not in _OF_A_LINE}
+    if "enrichment" in record and flat:
         raise BadStamp(f"has enrichment and also {next(iter(flat))!r}: put all tags into one of the two")
-    return made(_selector_in(said), said.get("enrichment", flat), said.get("ts"), said.get("removes", ()))
+    return made(_selector_in(record), record.get("enrichment", flat), record.get("ts"), record.get("removes", ()))
 
 
-def _selector_in(said: Mapping[str, Any]) -> dict[str, Any]:
-    selector = said.get("selector")
+def _selector_in(record: Mapping[str, Any]) -> dict[str, Any]:
+    selector = record.get("selector")
     if selector is None:
-        selector = {key: said[key] for key in ("sessionId", "messageId", "range") if key in said}
-    elif any(key in said for key in ("sessionId", "messageId", "range")):
+        selector = {key: record[key] for key in ("sessionId", "messageId", "range") if key in record}
+    elif any(key in record for key in ("sessionId", "messageId", "range")):
         raise BadStamp("has a selector and also an id or a range: give one of the two")
     span = _only(selector, "the selector", "sessionId", "messageId", "range").get("range")
     span = {} if span is None else _only(span, "the range", "fromTs", "toTs")

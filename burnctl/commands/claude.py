@@ -7,7 +7,15 @@ import time
 
 from burnctl import delivery, flags, foreground, stamp_record
 from burnctl.client import Client
-from burnctl.commands.run import Claim, WrapperFlags, after_dashes, content_mode, print_claimed, print_session, say
+from burnctl.commands.run import (
+    Claim,
+    WrapperFlags,
+    after_dashes,
+    content_mode,
+    print_claimed,
+    print_note,
+    print_session,
+)
 from burnctl.errors import BurnctlError
 from burnd.harness.claude_code.product import PRODUCT, live_sessions, project_folders
 from burnd.harness.claude_code.product import config_folder as named_config_folder
@@ -83,7 +91,7 @@ class Wrapped:
         try:
             session_id = self._session.id or self._find(before, expected)
         except BurnctlError as error:
-            say(str(error))  # the run is over: keep its exit code
+            print_note(str(error))  # the run is over: keep its exit code
             return ended.code
         if session_id is not None and not ended.was_stopped:
             print_session(session_id, quiet=self._quiet)
@@ -134,7 +142,7 @@ class Wrapped:
                     with Client(timeout=delivery.ANSWER_S) as client:
                         delivery.announcement(client, self._wishes(live.id), self._begun_at)
                 except BurnctlError as error:
-                    say(str(error))
+                    print_note(str(error))
 
     def _is_ours(self, pid: int) -> bool:
         """True if the process has this run's mark in its environment; False without /proc."""
@@ -148,7 +156,7 @@ class Wrapped:
         """The resumed session, found by what was written; tags it if it is not the expected one."""
         session_id = written_to(before, self._look(), expected)
         if session_id is None and self._tags:
-            say("nothing was tagged: the session of this run is unknown")
+            print_note("nothing was tagged: the session of this run is unknown")
         if session_id is not None:
             with Client(timeout=delivery.ANSWER_S) as client:
                 if session_id != expected:

@@ -71,7 +71,7 @@ def run(options: argparse.Namespace) -> int:
             raise BurnctlError(f"{editor}: {error.strerror}", "set EDITOR to the editor to use") from None
         if code != 0:
             raise BurnctlError(f"{editor} ended with code {code}")
-        _tell_stale(ask_burnd("show")["settings"])
+        _print_stale(ask_burnd("show")["settings"])
         return 0
     words = [options.key, options.value] if options.action == "set" else []
     answer = ask_burnd(options.action, *words)
@@ -82,7 +82,7 @@ def run(options: argparse.Namespace) -> int:
         rows = [(setting["key"], _toml(setting["value"]), _origin(setting)) for setting in answer["settings"]]
         columns = [Column("setting", style="bold"), Column("value", least=8), Column("from", style="dim", drop=1)]
         screen.report({}, table(columns, rows, screen))
-        _tell_stale(answer["settings"])
+        _print_stale(answer["settings"])
         return 0
     if options.action == "set":
         before, now = _toml(answer["before"]), _toml(answer["value"])
@@ -121,7 +121,7 @@ def _origin(setting: dict[str, Any]) -> str:
     return "default" if setting["value"] == setting["default"] else "config.toml"
 
 
-def _tell_stale(settings: list[dict[str, Any]]) -> None:
+def _print_stale(settings: list[dict[str, Any]]) -> None:
     """Prints the settings whose values changed since the daemon was started."""
     running = _running()
     other = [s["key"] for s in settings if running is not None and running.get(s["key"], s["value"]) != s["value"]]

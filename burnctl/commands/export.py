@@ -10,7 +10,7 @@ import os
 import sys
 
 from burnctl import flags
-from burnctl.daemon import reach, say
+from burnctl.daemon import print_note, reach
 from burnctl.errors import BurnctlError, Failed, UsageError
 from burnctl.output import safe_cell
 from burnctl.progress import WIPE, can_take_back
@@ -125,7 +125,7 @@ class Turns:
                 break
             page = self._page(page["next"])
         if line:
-            say(line)
+            print_note(line)
 
     def _page(self, after: str | None) -> dict[str, Any]:
         """One page, smaller if turns have long tags."""

@@ -67,10 +67,10 @@ def run(options: argparse.Namespace) -> int:
     )
     if not is_picture:
         return present(options, answer, draw)
-    from burnctl.daemon import say
+    from burnctl.daemon import print_note
 
     if line := backfill_line(answer):
-        say(line)
+        print_note(line)
     if options.mermaid:
         print(draw_mermaid(answer))
         return 0

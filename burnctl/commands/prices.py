@@ -96,10 +96,10 @@ def _show(options: argparse.Namespace) -> int:
     return 0
 
 
-def _whole_name(client: Client, shown: str) -> str | None:
-    """The full name of a model that reports show as `shown`: `opus-4-5` is `claude-opus-4-5-20251101`."""
+def _whole_name(client: Client, short: str) -> str | None:
+    """The full name of a model that reports show as `short`: `opus-4-5` is `claude-opus-4-5-20251101`."""
     names = (row["key"] for row in client.summary(by="model")["rows"] if row["key"])
-    return next((name for name in names if short_model(name) == shown != name), None)
+    return next((name for name in names if short_model(name) == short != name), None)
 
 
 def _priced(answer: Pricing, screen: Screen) -> str:
@@ -115,7 +115,7 @@ def _priced(answer: Pricing, screen: Screen) -> str:
         lines.append(f"It is not sold any more; its last price, seen on {clean(entry['retiredAfter'])}, still counts.")
     lines += ["", "USD per million tokens:", table(columns, rows, screen, indent=2), ""]
     lines.append(f"Fast mode costs twice that. A web search costs ${answer['searchUsd']:g}.")
-    return _told(answer, lines, screen)
+    return _paragraphs(answer, lines, screen)
 
 
 def _unpriced(answer: Pricing, screen: Screen) -> str:
@@ -127,10 +127,10 @@ def _unpriced(answer: Pricing, screen: Screen) -> str:
     if answer["near"]:
         lines.append(f"Near names, which are other models: {_listed(answer['near'])}.")
     lines.append("Give it a price in models.dev.json in the home, or try: burnctl pricing update")
-    return _told(answer, lines, screen)
+    return _paragraphs(answer, lines, screen)
 
 
-def _told(answer: Pricing, lines: list[str], screen: Screen) -> str:
+def _paragraphs(answer: Pricing, lines: list[str], screen: Screen) -> str:
     name = _name(answer)
     lines += map(clean, caveats(answer))
     text = "\n".join(line if "\n" in line else screen.paragraph(line) for line in lines)

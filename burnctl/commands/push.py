@@ -101,7 +101,7 @@ def run(options: argparse.Namespace) -> int:
                             "push: --compact is for a folder or s3://", "a database merges its rows itself"
                         )
                     before, after = compact(push.machine_id)
-                    _say(options, {"before": before, "after": after}, f"{before:,} segments merged into {after:,}")
+                    _print(options, {"before": before, "after": after}, f"{before:,} segments merged into {after:,}")
                     return OK
                 rows = push.once()
             except (Refused, Unreachable) as error:
@@ -110,7 +110,7 @@ def run(options: argparse.Namespace) -> int:
             write_state(options.target, push.feed)
     finally:
         target.close()
-    _say(options, {"rows": rows}, f"{rows:,} rows sent to {options.target}" if rows else "nothing to send")
+    _print(options, {"rows": rows}, f"{rows:,} rows sent to {options.target}" if rows else "nothing to send")
     return OK
 
 
@@ -150,7 +150,7 @@ def _amount(totals: Totals) -> str:
     return f"{totals.turns:,} turns, {sum(totals.tokens):,} tokens, {cost}"
 
 
-def _say(options: argparse.Namespace, facts: dict[str, int], line: str) -> None:
+def _print(options: argparse.Namespace, facts: dict[str, int], line: str) -> None:
     if options.json:
         as_json(facts)
     else:

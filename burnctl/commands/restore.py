@@ -7,7 +7,7 @@ import os
 from importlib import import_module
 
 from burnctl import flags, session_choice
-from burnctl.daemon import reach, say
+from burnctl.daemon import print_note, reach
 from burnctl.errors import BurnctlError
 from burnctl.output import as_json
 from burnctl.progress import waiting
@@ -85,15 +85,15 @@ def restore(options: argparse.Namespace) -> int:
             {"sessionId": recording.id, "files": [] if loaded else paths, "loaded": loaded, "missing": missing}
         )
     for note in missing:
-        say(note)
+        print_note(note)
     if loaded:
         print(f"{product.title} has imported the session")
     else:
         print("\n".join(paths))
     if restored.load and not loaded:
-        say(f"to load it: {' '.join([product.program, *restored.load, paths[0]])}")
+        print_note(f"to load it: {' '.join([product.program, *restored.load, paths[0]])}")
     if not options.to:
-        say(f"to resume: {command(recording.session)}")
+        print_note(f"to resume: {command(recording.session)}")
     return 0
 
 
@@ -191,7 +191,7 @@ def _load(product: Product, arguments: tuple[str, ...], path: str, folder: str) 
     where = folder if os.path.isdir(folder) else None
     done = subprocess.run([program, *arguments, path], cwd=where, capture_output=True, text=True, check=False)
     if done.returncode:
-        say(f"{product.program} {' '.join(arguments)} failed: {(done.stderr or done.stdout).strip()[-500:]}")
+        print_note(f"{product.program} {' '.join(arguments)} failed: {(done.stderr or done.stdout).strip()[-500:]}")
     return not done.returncode
 
 
@@ -204,7 +204,7 @@ def resume(options: argparse.Namespace) -> int:
     if _is_gone(session):
         remedy = f"; to write it again first: burnctl restore {_word(session['sessionId'])}"
         lost = ", and it cannot be restored, since its content is not stored"
-        say(f"its log is gone{remedy if session['content'] == 'yes' else lost}")
+        print_note(f"its log is gone{remedy if session['content'] == 'yes' else lost}")
     return 0
 
 
@@ -228,7 +228,7 @@ def command(session: Mapping[str, Any]) -> str:
     if not folder:
         return line
     if not os.path.isdir(folder):
-        say(f"{clean(folder)} no longer exists")
+        print_note(f"{clean(folder)} no longer exists")
     return f"cd {_word(f'./{folder}' if folder.startswith('-') else folder)} && {line}"
 
 

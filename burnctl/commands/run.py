@@ -108,7 +108,7 @@ class Claim:
         try:
             delivery.spool_as(self._home, self.name, self._record | end)
         except BurnctlError as error:
-            say(str(error))
+            print_note(str(error))
 
 
 WAIT_S = 3.0
@@ -120,7 +120,7 @@ def print_session(session: str, *, quiet: bool) -> None:
     with _patience() as ask:
         ask("flush", session=session)
         if not quiet:
-            say(line(session, ask("summary", session=session)))
+            print_note(line(session, ask("summary", session=session)))
 
 
 def print_claimed(claim: str, *, quiet: bool) -> None:
@@ -131,7 +131,7 @@ def print_claimed(claim: str, *, quiet: bool) -> None:
         if session_id is not None:
             ask("flush", session=session_id)
         if not quiet:
-            say(_NONE_TAKEN if session_id is None else line(session_id, ask("summary", session=session_id)))
+            print_note(_NONE_TAKEN if session_id is None else line(session_id, ask("summary", session=session_id)))
 
 
 @contextlib.contextmanager
@@ -161,7 +161,7 @@ def line(session: str, answer: Mapping[str, Any]) -> str:
     return f"session {short_id(session)}: {counted(turns, 'request')}, {number(tokens)} tokens, {cost}"
 
 
-def say(text: str) -> None:
+def print_note(text: str) -> None:
     """Prints to stderr, which may be closed."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
         print(f"burnctl: {text}", file=sys.stderr, flush=True)

@@ -104,7 +104,7 @@ def _ask(facts: dict[str, Any], limits: dict[str, tuple[float, float | None]]) -
     try:
         answer = wire.ask("statusline", params, _PATIENCE_S)
         if limits:
-            wire.tell("quota", {"readings": [_reading(*limit) for limit in limits.items()]}, _PATIENCE_S)
+            wire.send("quota", {"readings": [_reading(*limit) for limit in limits.items()]}, _PATIENCE_S)
     except (BurnctlError, OSError) as error:
         return _IS_STARTING if isinstance(error, Failed) and error.code == NOT_NOW else None
     finally:

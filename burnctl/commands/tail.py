@@ -7,7 +7,7 @@ import sys
 import time
 
 from burnctl import flags
-from burnctl.daemon import reach, say
+from burnctl.daemon import print_note, reach
 from burnctl.errors import Failed, NoAnswer, NotRunning
 from burnctl.output import json_line
 from burnctl.render.names import last_name, short_id, short_model
@@ -50,13 +50,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.reading(parser)
 
 
-def _say_unknown(session: str) -> None:
-    say(f"no session begins with {clean(session)!r} yet; waiting for one with this id")
+def _note_unknown(session: str) -> None:
+    print_note(f"no session begins with {clean(session)!r} yet; waiting for one with this id")
 
 
 def run(options: argparse.Namespace) -> int:
     client = reach(options)
-    session = whole_id(client, options.session, _say_unknown)
+    session = whole_id(client, options.session, _note_unknown)
 
     def follow() -> Turns:
         return client.tail(session=session, project=options.project, source=options.source)
@@ -83,9 +83,9 @@ def _turns(following: Turns, follow: Callable[[], Turns], screen: Screen) -> Tur
         except NoAnswer:
             if not sys.stdout.isatty():
                 raise
-        say(_wipe(screen) + "burnd has gone; waiting until it is back ...")
+        print_note(_wipe(screen) + "burnd has gone; waiting until it is back ...")
         following = _when_back(follow)
-        say("burnd is back")
+        print_note("burnd is back")
 
 
 def _when_back(follow: Callable[[], Turns]) -> Turns:

@@ -103,7 +103,7 @@ def _wait_for_totals(client: Client, *, is_waiting: bool) -> None:
 
     if is_waiting:
         daemon.wait_for_old_logs(client, totals=True)
-    progress.say_if_blocked(client.status())
+    progress.print_if_blocked(client.status())
 
 
 def named(status: Status) -> str:

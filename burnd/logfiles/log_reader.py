@@ -1,4 +1,4 @@
-"""What a harness that writes logs implements (`LogFormat`, `LogReader`), and the open logs that use it.
+"""The interface of a harness that writes logs (`LogFormat`, `LogReader`), and the open logs that use it.
 
 Logs are read in a worker thread or a child process.
 """

@@ -1,4 +1,4 @@
-"""How much a session, the day and the 5-hour window have used, and which limit of the guard is reached."""
+"""Use of a session, the day and the 5-hour window, and which limit of the guard it reaches."""
 
 from __future__ import annotations
 
