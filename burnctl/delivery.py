@@ -125,7 +125,7 @@ _NO = {protocol.BAD_PARAMS, protocol.REFUSED, protocol.TOO_LARGE, protocol.NOT_A
 _BATCH_BYTES = protocol.REQUEST_BYTES // 2
 
 
-class Delivered:
+class Delivery:
     """The numbers of `recorded` and `spooled` records, and why some were spooled."""
 
     __slots__ = ("reason", "recorded", "spooled")
@@ -138,7 +138,7 @@ class Delivered:
         return answer | ({"state": "spooled", "spooled": self.spooled, "reason": self.reason} if self.spooled else {})
 
 
-def stamps(client: Client, stamps: Sequence[Mapping[str, Any]], timeout: float = ANSWER_S) -> Delivered:
+def stamps(client: Client, stamps: Sequence[Mapping[str, Any]], timeout: float = ANSWER_S) -> Delivery:
     """Makes stamps durable. Raises Failed if refused, NotSpooled if the spool cannot be written."""
     recorded = 0
     for batch in _batches(stamps):
@@ -153,29 +153,29 @@ def stamps(client: Client, stamps: Sequence[Mapping[str, Any]], timeout: float =
                     raise
                 hint = f"the first {recorded:,} of {len(stamps):,} were recorded, the others were not"
                 raise NotSpooled(error.message, hint) from None
-            return Delivered(recorded, len(rest), problem.message)
+            return Delivery(recorded, len(rest), problem.message)
         recorded += len(batch)
-    return Delivered(recorded, 0)
+    return Delivery(recorded, 0)
 
 
-def removal(client: Client, stamp: Mapping[str, Any], timeout: float = ANSWER_S) -> Delivered:
+def removal(client: Client, stamp: Mapping[str, Any], timeout: float = ANSWER_S) -> Delivery:
     """Makes the removal of tags durable. Raises as `stamps` does."""
     params = {"selector": stamp["selector"], "keys": stamp["removes"], "ts": stamp["ts"]}
     problem = _ask(client, "stamps.remove", params, timeout)
     if problem is None:
-        return Delivered(1, 0)
+        return Delivery(1, 0)
     spool_records(home(), [stamp])
-    return Delivered(0, 1, problem.message)
+    return Delivery(0, 1, problem.message)
 
 
-def announcement(client: Client, wishes: Mapping[str, Any], since: str, timeout: float = ANSWER_S) -> Delivered:
+def announcement(client: Client, wishes: Mapping[str, Any], since: str, timeout: float = ANSWER_S) -> Delivery:
     """Announces the wishes for a session from `since` on; content recorded against them is removed."""
     params = {"ts": since, **wishes}
     problem = _ask(client, "announce", params, timeout)
     if problem is None:
-        return Delivered(1, 0)
+        return Delivery(1, 0)
     spool_records(home(), [{"v": 1, "kind": "announce", **params}])
-    return Delivered(0, 1, problem.message)
+    return Delivery(0, 1, problem.message)
 
 
 def home() -> str:

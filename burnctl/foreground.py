@@ -38,7 +38,7 @@ class CannotRun(BurnctlError):
         self.exit_code = exit_code
 
 
-class Ended:
+class ExitStatus:
     """The exit code of a child, 128 + n after signal n, and whether burnctl was asked to stop."""
 
     __slots__ = ("code", "was_stopped")
@@ -109,7 +109,7 @@ def _has_burnctl_above(name: str) -> bool:
     return False
 
 
-def run(program: str, arguments: Sequence[str], watch: Callable[[int], None] | None = None) -> Ended:
+def run(program: str, arguments: Sequence[str], watch: Callable[[int], None] | None = None) -> ExitStatus:
     """Runs a program until it ends. Raises CannotRun.
 
     `watch` gets its process id about once a second, on platforms with `sigtimedwait`.
@@ -141,7 +141,7 @@ def _started(program: str, arguments: Sequence[str], mask: set[int | signal.Sign
         raise CannotRun(f"{program} cannot be run: {reason}", exit_code=NOT_EXECUTABLE) from None
 
 
-def _watched(child: int, watch: Callable[[int], None] | None) -> Ended:
+def _watched(child: int, watch: Callable[[int], None] | None) -> ExitStatus:
     was_stopped = False
     while True:
         if watch is not None and hasattr(signal, "sigtimedwait"):
@@ -155,7 +155,7 @@ def _watched(child: int, watch: Callable[[int], None] | None) -> Ended:
             if (code := _exit_code(child)) is not None:
                 if watch is not None:
                     watch(child)  # the last look
-                return Ended(code, was_stopped=was_stopped)
+                return ExitStatus(code, was_stopped=was_stopped)
             continue
         was_stopped = was_stopped or number in _STOPPING
         if not has_reached_child:
@@ -176,7 +176,7 @@ def _next_signal(within: float | None = None) -> tuple[int, bool]:
 
 
 def _exit_code(child: int) -> int | None:
-    """The exit code of a child that has ended. While it is stopped at a terminal, we stop too."""
+    """The exit code of a child that has status. While it is stopped at a terminal, we stop too."""
     have_just_woken = False
     while True:
         pid, status = os.waitpid(child, os.WNOHANG | os.WUNTRACED | os.WCONTINUED)

@@ -62,11 +62,11 @@ def run(options: argparse.Namespace) -> int:
     if session.kind == NEW:
         session.id = new_id()
         arguments = ["--session-id", session.id, *arguments]
-    wrapped = Wrapped(session, tags, mode, quiet=options.quiet)
-    return (wrapped.run_in_background if session.kind == BACKGROUND else wrapped.run)(program, arguments)
+    tagged = TaggedRun(session, tags, mode, quiet=options.quiet)
+    return (tagged.run_in_background if session.kind == BACKGROUND else tagged.run)(program, arguments)
 
 
-class Wrapped:
+class TaggedRun:
     def __init__(self, session: Session, tags: dict[str, str], mode: str | None, *, quiet: bool) -> None:
         self._session, self._tags, self._mode, self._quiet = session, tags, mode, quiet
         self._begun_at = stamp_record.now_iso()
@@ -87,15 +87,15 @@ class Wrapped:
             if expected is not None:
                 with Client(timeout=delivery.ANSWER_S) as client:
                     delivery.announcement(client, self._wishes(expected), self._begun_at)
-        ended = self._run(program, arguments)
+        status = self._run(program, arguments)
         try:
             session_id = self._session.id or self._find(before, expected)
         except BurnctlError as error:
             print_note(str(error))  # the run is over: keep its exit code
-            return ended.code
-        if session_id is not None and not ended.was_stopped:
+            return status.code
+        if session_id is not None and not status.was_stopped:
             print_session(session_id, quiet=self._quiet)
-        return ended.code
+        return status.code
 
     def run_in_background(self, program: str, arguments: Sequence[str]) -> int:
         """Runs `claude --bg`, which starts a session with a new id and exits."""
@@ -105,12 +105,12 @@ class Wrapped:
         claim.open()
         before = {live.id for live in live_sessions(self._config).values()} | self._look().keys()
         self._known |= before
-        ended = self._run(program, arguments)
-        session_id = self._begun(before, folder) if ended.code == 0 else None
+        status = self._run(program, arguments)
+        session_id = self._begun(before, folder) if status.code == 0 else None
         claim.close(session_id, grace_s=_LATE_S)
-        if not ended.was_stopped:
+        if not status.was_stopped:
             print_claimed(claim.name, quiet=self._quiet)
-        return ended.code
+        return status.code
 
     def _begun(self, before: set[str], folder: str) -> str | None:
         """The session that started in the background; None unless there is exactly one."""
@@ -127,7 +127,7 @@ class Wrapped:
                 return None
             time.sleep(0.1)
 
-    def _run(self, program: str, arguments: Sequence[str]) -> foreground.Ended:
+    def _run(self, program: str, arguments: Sequence[str]) -> foreground.ExitStatus:
         if self._session.id is not None:
             self._known.add(self._session.id)
         is_watched = self._mode is not None or bool(os.environ.get("CLAUDE_CONFIG_DIR"))

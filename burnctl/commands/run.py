@@ -47,11 +47,11 @@ def run(options: argparse.Namespace) -> int:
     program = foreground.find_program(command[0])
     claim = Claim(_working_folder(), os.path.basename(program), tags, mode)
     claim.open()
-    ended = foreground.run(program, command[1:])
+    status = foreground.run(program, command[1:])
     claim.close()
-    if not ended.was_stopped:
+    if not status.was_stopped:
         print_claimed(claim.name, quiet=options.quiet)
-    return ended.code
+    return status.code
 
 
 def _working_folder() -> str:

@@ -25,7 +25,7 @@ from burnd.records.content import Content
 Report = Callable[[int, int], None]
 
 
-class Stopped(Exception):
+class ScanStopped(Exception):
     """The scan was stopped."""
 
 
@@ -102,7 +102,7 @@ class TextScan:
 
     def _advance(self, size: int) -> None:
         if self._stopped.is_set():
-            raise Stopped
+            raise ScanStopped
         self._done += size
         self._report(self._done, self._total)
 

@@ -30,7 +30,7 @@ from burnd.records.content import MAIN, NO_RAIL
 from burnd.records.times import to_ms
 from burnd.search.documents import Names, Place, narrowed, session_key
 from burnd.search.passages import SNIPPET_BYTES, Passage, Spotter, folded, opening, passage
-from burnd.search.query import NO_SPREAD, Match, Only, Spread, Typed, Wanted, typed
+from burnd.search.query import NO_SPREAD, Match, ParsedQuery, QueryTerms, SearchFilter, Spread, typed
 from burnd.tokens.words import in_json, strings
 
 # Limits on checking; the higher one applies until the first match.
@@ -44,7 +44,9 @@ _Records = list[tuple[int, int, str]]  # of a message: position, length and role
 class Check:
     """Checks phrases and authors in the text of messages, within a limit."""
 
-    def __init__(self, view: View, recall: Recall, spotter: Spotter, terms: Wanted, only: Only, pages: int) -> None:
+    def __init__(
+        self, view: View, recall: Recall, spotter: Spotter, terms: QueryTerms, only: SearchFilter, pages: int
+    ) -> None:
         self._view, self._recall, self._spotter, self._only = view, recall, spotter, only
         self._pages = pages
         self._has_phrases = bool(terms.phrases)
@@ -139,8 +141,8 @@ class Candidates:
         view: View,
         lookup: Lookup,
         recall: Recall,
-        terms: Wanted,
-        only: Only,
+        terms: QueryTerms,
+        only: SearchFilter,
         *,
         lot: int,
         each: bool,
@@ -325,8 +327,8 @@ def search(view: View, lookup: Lookup, recall: Recall, params: SearchParams) -> 
 def _matches(
     lookup: Lookup,
     candidates: Candidates,
-    terms: Wanted,
-    only: Only,
+    terms: QueryTerms,
+    only: SearchFilter,
     seen: int,
     params: SearchParams,
     *,
@@ -340,7 +342,7 @@ def _matches(
     return {"matches": max(number, seen)} | ({"matchesAtLeast": True} if is_minimum else {})
 
 
-def _has_all_words(lookup: Lookup, query: Typed, terms: Wanted, only: Only) -> bool:
+def _has_all_words(lookup: Lookup, query: ParsedQuery, terms: QueryTerms, only: SearchFilter) -> bool:
     words = dict.fromkeys(word for piece in (*query.pieces, *query.phrases) for word in lookup.words(piece))
     if len(words) < 2:
         return True
@@ -367,7 +369,7 @@ def window(before: int, after: int) -> tuple[int, int]:
     return before, after
 
 
-def _narrowed(view: View, params: SearchParams) -> Only:
+def _narrowed(view: View, params: SearchParams) -> SearchFilter:
     """With sessions by their keys in the search index."""
     rows: set[int] | None = None
     if params.session is not None:
@@ -384,7 +386,7 @@ def _narrowed(view: View, params: SearchParams) -> Only:
     if rows is not None:
         ids = view.keyed("SELECT session_id FROM sessions WHERE id IN ({keys})", [(row,) for row in rows])
         sessions = frozenset(session_key(session_id) for (session_id,) in ids)
-    return Only(
+    return SearchFilter(
         sessions=sessions,
         since=since,
         until=until,
@@ -447,7 +449,9 @@ class _UnnamedResult(NamedTuple):
 class Windows:
     """Makes windows of messages around each hit. A message is only in the window of the nearest hit."""
 
-    def __init__(self, view: View, recall: Recall, spotter: Spotter, only: Only, before: int, after: int) -> None:
+    def __init__(
+        self, view: View, recall: Recall, spotter: Spotter, only: SearchFilter, before: int, after: int
+    ) -> None:
         self._view, self._recall, self._spotter, self._only = view, recall, spotter, only
         self._before, self._after = before, after
         self._short_ids: dict[str, str] = {}

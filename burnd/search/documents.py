@@ -13,7 +13,7 @@ from burnd.records import Content
 from burnd.records.codec import hash_of
 from burnd.records.content import MAIN, NO_RAIL
 from burnd.records.names import short_id, whole_id
-from burnd.search.query import Only
+from burnd.search.query import SearchFilter
 from burnd.tokens.words import (
     COMPACTION,
     LONGEST,
@@ -140,7 +140,7 @@ def compaction_place(place: Place) -> Place:
     return place._replace(rail=NO_RAIL)
 
 
-def narrowed(records: Sequence[Content], only: Only) -> Sequence[Content]:
+def narrowed(records: Sequence[Content], only: SearchFilter) -> Sequence[Content]:
     """The records by this role and tool, and results whose call is in another message."""
     if not only.has_author:
         return records

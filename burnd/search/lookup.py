@@ -22,7 +22,7 @@ from burnd.search.documents import (
     read_place,
 )
 from burnd.search.index import WORDS, SearchIndex, as_unusable
-from burnd.search.query import NO_SPREAD, Match, Only, Spread, Term, Typed, Wanted
+from burnd.search.query import NO_SPREAD, Match, ParsedQuery, QueryTerms, SearchFilter, Spread, Term
 from burnd.tokens.words import REST, SIGNS, USER, camel_parts, spaced
 
 MOST_WORDS: Final = 24
@@ -79,7 +79,7 @@ class Lookup:
         self._searcher = index.searcher
         self._made: dict[tuple[str, float, str], list[Clause]] = {}
 
-    def understand(self, typed: Typed) -> Wanted:
+    def understand(self, typed: ParsedQuery) -> QueryTerms:
         """Looks up the words of a query, or words that are one typing error away from unknown ones."""
         fields = (*MESSAGE_FIELDS, *TITLE_FIELDS, *COMPACTION_FIELDS)
         terms: dict[str, Term] = {}
@@ -98,12 +98,12 @@ class Lookup:
         musts = tuple(islice(in_phrases, MOST_WORDS))  # the rest of a long phrase is checked in the text
         rarest = self._chosen(list(terms.values()), musts)
         words = tuple(_as_typed(term.word) for term in rarest)
-        return Wanted(rarest, musts, words, typed.phrases, corrected)
+        return QueryTerms(rarest, musts, words, typed.phrases, corrected)
 
     def words(self, text: str) -> list[str]:
         return list(self._analyzer.analyze(spaced(text)))
 
-    def messages(self, wanted: Wanted, only: Only) -> Iterator[list[Match]]:
+    def messages(self, wanted: QueryTerms, only: SearchFilter) -> Iterator[list[Match]]:
         """Matching messages, best first, up to several thousand. Some may be repeated."""
         page = None
         for page in self._pages(self._query(wanted, only, MESSAGE_FIELDS)):
@@ -112,7 +112,7 @@ class Lookup:
             for page in self._pages(self._query(wanted, only, MESSAGE_FIELDS, strictly=True)):
                 yield self._matches(page, range(len(page.scores)))
 
-    def sessions(self, wanted: Wanted, only: Only) -> Iterator[list[Match]]:
+    def sessions(self, wanted: QueryTerms, only: SearchFilter) -> Iterator[list[Match]]:
         """The best message of each session, best first."""
         sessions: set[int] = set()
         page = None
@@ -127,7 +127,7 @@ class Lookup:
                 others = self._page(_all_of([query], but=self._of(sessions)), _PAGES[0], 0)
                 yield self._matches(others, _first_of_each(others, range(len(others.scores)), sessions))
 
-    def count(self, wanted: Wanted, only: Only, *, each: bool) -> Matches:
+    def count(self, wanted: QueryTerms, only: SearchFilter, *, each: bool) -> Matches:
         """The number of matching sessions, or with `each` messages. A minimum if words are in very many messages."""
         rare, total = list[Term](), 0
         for term in sorted(wanted.terms, key=lambda term: term.uses):
@@ -145,7 +145,7 @@ class Lookup:
         is_minimum = len(rare) < len(wanted.terms) or bool(has_times and titles)
         return Matches(number + (0 if has_times else len(titles)), is_minimum)
 
-    def _counts(self, query: Query | None, only: Only) -> dict[int, int]:
+    def _counts(self, query: Query | None, only: SearchFilter) -> dict[int, int]:
         if query is None:
             return {}
         with as_unusable():
@@ -154,7 +154,7 @@ class Lookup:
         allowed = only.sessions
         return counts if allowed is None else {key: counts[key] for key in counts if key in allowed}
 
-    def best_of(self, wanted: Wanted, only: Only) -> list[Match]:
+    def best_of(self, wanted: QueryTerms, only: SearchFilter) -> list[Match]:
         """The best message of each of these sessions, if it is among the best of all of them."""
         query = self._query(wanted, only, MESSAGE_FIELDS, strictly=True)
         if query is None:
@@ -162,7 +162,7 @@ class Lookup:
         page = self._page(query, min(len(only.sessions or ()) * _OF_EACH, _PAGES[1]), 0)
         return self._matches(page, _first_of_each(page, range(len(page.scores)), set()))
 
-    def spread(self, wanted: Wanted, only: Only) -> Spread:
+    def spread(self, wanted: QueryTerms, only: SearchFilter) -> Spread:
         """Which of the words each session has, with the score of its best message for each."""
         groups = self._groups(wanted) if len(wanted.terms) > 1 else []
         if len(groups) < 2:
@@ -177,7 +177,7 @@ class Lookup:
             words.append((_rarity(uses, self._searcher.num_docs), not page.is_full))
         return Spread(best, words)
 
-    def _groups(self, wanted: Wanted) -> list[tuple[Term, ...]]:
+    def _groups(self, wanted: QueryTerms) -> list[tuple[Term, ...]]:
         most = max(self._searcher.num_docs / _SPREAD_SHARE, _SPREAD_LEAST)
         groups: dict[str, list[Term]] = {}
         for term in wanted.terms:
@@ -185,16 +185,16 @@ class Lookup:
                 groups.setdefault(term.typed, []).append(term)
         return [tuple(terms) for terms in islice(groups.values(), _SPREAD_WORDS)]
 
-    def titles(self, wanted: Wanted, only: Only, limit: int, also: AbstractSet[int]) -> list[Match]:
+    def titles(self, wanted: QueryTerms, only: SearchFilter, limit: int, also: AbstractSet[int]) -> list[Match]:
         """The `limit` best sessions by title, and those of `also` that match."""
         return self._about(wanted, only, limit, also, TITLE_FIELDS)
 
-    def compactions(self, wanted: Wanted, only: Only, limit: int, also: AbstractSet[int]) -> list[Match]:
+    def compactions(self, wanted: QueryTerms, only: SearchFilter, limit: int, also: AbstractSet[int]) -> list[Match]:
         """The same by summaries of compactions, of which a session may have several."""
         return self._about(wanted, only, limit, also, COMPACTION_FIELDS)
 
     def _about(
-        self, wanted: Wanted, only: Only, limit: int, also: AbstractSet[int], fields: Sequence[str]
+        self, wanted: QueryTerms, only: SearchFilter, limit: int, also: AbstractSet[int], fields: Sequence[str]
     ) -> list[Match]:
         no_author = only._replace(role=None, tool=None)
         query = self._query(wanted, no_author, fields)
@@ -217,7 +217,7 @@ class Lookup:
             (written,) = self._searcher.doc(match.address).get_all("place")
         return read_place(bytes(written))
 
-    def _words(self, typed: Typed) -> Iterator[tuple[str, float]]:
+    def _words(self, typed: ParsedQuery) -> Iterator[tuple[str, float]]:
         """Words and weights. Parts of a camelCase word weigh less if the index has the whole word."""
         for piece in (*typed.pieces, *typed.phrases):
             whole = self.words(piece)
@@ -249,7 +249,9 @@ class Lookup:
         telling = [term for term in rarest if term.uses * _COMMON_SHARE < total or term.word in musts]
         return tuple(telling if len(telling) > 1 else rarest)
 
-    def _query(self, wanted: Wanted, only: Only, fields: Sequence[str], *, strictly: bool = False) -> Query | None:
+    def _query(
+        self, wanted: QueryTerms, only: SearchFilter, fields: Sequence[str], *, strictly: bool = False
+    ) -> Query | None:
         """A query for any of the words and all words of phrases; by many sessions only if `strictly`, which is slow."""
         any_of = [clause for term in wanted.terms for clause in self._clauses(term, fields)]
         if not any_of:
@@ -286,7 +288,7 @@ class Lookup:
     def _weighed(self, field: str, word: str, weight: float) -> Query:
         return Query.boost_query(Query.term_query(self._schema, WORDS, SIGNS[field] + word, "freq"), weight)
 
-    def _narrowed(self, only: Only, fields: Sequence[str]) -> list[Query]:
+    def _narrowed(self, only: SearchFilter, fields: Sequence[str]) -> list[Query]:
         needed = []
         if (only.since is not None or only.until is not None) and fields is MESSAGE_FIELDS:
             last = only.until - 1 if only.until is not None else None
@@ -348,11 +350,11 @@ def _rarity(uses: int, total: int) -> float:
     return log(1 + (max(total - uses, 0) + 0.5) / (uses + 0.5))
 
 
-def _is_wide(only: Only) -> bool:
+def _is_wide(only: SearchFilter) -> bool:
     return only.sessions is not None and len(only.sessions) > _MOST_FILTERED
 
 
-def _allowed(page: _MatchPage, only: Only) -> Sequence[int]:
+def _allowed(page: _MatchPage, only: SearchFilter) -> Sequence[int]:
     allowed = only.sessions
     if allowed is None:
         return range(len(page.scores))
@@ -367,7 +369,7 @@ def _without_last_score(page: _MatchPage) -> _MatchPage:
     return page._replace(scores=page.scores[:end], sessions=page.sessions[:end])
 
 
-def _best_of_each(page: _MatchPage, only: Only) -> dict[int, float]:
+def _best_of_each(page: _MatchPage, only: SearchFilter) -> dict[int, float]:
     best = dict(zip(reversed(page.sessions), reversed(page.scores), strict=True))
     allowed = only.sessions
     return best if allowed is None else {session: best[session] for session in best if session in allowed}

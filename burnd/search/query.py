@@ -13,14 +13,14 @@ _BESIDE: Final = 0.6  # weight of words in other messages of the session: some a
 _LEAST: Final = 0.1  # what is left of a match in a session that has none of the rare words
 
 
-class Typed(NamedTuple):
+class ParsedQuery(NamedTuple):
     """A query: the pieces between spaces, and the phrases in quotation marks."""
 
     pieces: tuple[str, ...]
     phrases: tuple[str, ...]
 
 
-def typed(query: str) -> Typed:
+def typed(query: str) -> ParsedQuery:
     """Splits a query. A quotation mark that is not closed is an ordinary character."""
     text = query[:LONGEST]
     phrases: list[str] = []
@@ -38,7 +38,7 @@ def typed(query: str) -> Typed:
         rest.append(text[done:start])
         done = end + 1
     rest.append(text[done:])
-    return Typed(tuple(" ".join(rest).split()), tuple(phrase for phrase in phrases if phrase.strip()))
+    return ParsedQuery(tuple(" ".join(rest).split()), tuple(phrase for phrase in phrases if phrase.strip()))
 
 
 class Term(NamedTuple):
@@ -57,7 +57,7 @@ class Term(NamedTuple):
         return sum(self.counts.values())
 
 
-class Wanted(NamedTuple):
+class QueryTerms(NamedTuple):
     """What to look up for a query: `musts` are words of phrases, `shown` are highlighted."""
 
     terms: tuple[Term, ...]
@@ -67,7 +67,7 @@ class Wanted(NamedTuple):
     corrected: dict[str, list[str]]
 
 
-class Only(NamedTuple):
+class SearchFilter(NamedTuple):
     """The filters of a search."""
 
     sessions: frozenset[int] | None = None

@@ -203,7 +203,7 @@ class Clients(msgspec.Struct):
     refused: int = 0  # clients of other users
 
 
-class Opened(NamedTuple):
+class OpenParts(NamedTuple):
     """The parts that exist once the storage is open."""
 
     pipeline: Pipeline
@@ -252,7 +252,7 @@ class Service:
         self._naming = anyio.Lock()
         self.appending = anyio.Lock()  # one `sessions.append` at a time
         self._settings = LiveSettings(home, environ, settings)
-        self._opened: Opened | None = None
+        self._opened: OpenParts | None = None
         self._readers = anyio.CapacityLimiter(CONTENT_READERS)
 
     @property
@@ -276,7 +276,7 @@ class Service:
         indexer = SearchIndexer(pipeline, is_reading=self._is_reading)
         explainer = Explainer(pipeline, is_reading=self._is_reading, is_asked=lambda: self.clients.answering > 0)
         lost_logs = LostLogs(pipeline, self.ask, self._log_places)
-        self._opened = Opened(pipeline, spool, Quotas(pipeline), indexer, explainer, lost_logs)
+        self._opened = OpenParts(pipeline, spool, Quotas(pipeline), indexer, explainer, lost_logs)
         pipeline.follow(self.feed.publish)
         pipeline.follow(indexer.landed, indexer.kept_up)
         pipeline.follow(explainer.landed)
@@ -316,7 +316,7 @@ class Service:
             await anyio.sleep(_LOOK_S)
 
     @property
-    def opened(self) -> Opened:
+    def opened(self) -> OpenParts:
         """Raises NotNow while the daemon is starting."""
         if self._opened is None:
             raise self._not_open()

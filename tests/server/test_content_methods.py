@@ -15,7 +15,7 @@ import pytest
 
 from burnd import protocol
 from burnd.content.recall import Recall
-from burnd.content.text_scan import Stopped, TextScan
+from burnd.content.text_scan import ScanStopped, TextScan
 from burnd.contract.sessions import ForgetParams
 from burnd.ledger.content import ContentStore
 from burnd.paths import Home
@@ -222,7 +222,7 @@ async def test_an_abandoned_search_ends(opened: Opened) -> None:
     await pipeline.commit(Batch(content=[text("m", ts=at(0))]))
     matching = TextScan(pipeline.home, "x", lambda *_: None)
     matching.stop()
-    with pytest.raises(Stopped):
+    with pytest.raises(ScanStopped):
         matching.run()
 
 
