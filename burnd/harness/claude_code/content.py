@@ -19,7 +19,7 @@ from burnd.harness.claude_code import lines as claude_lines
 from burnd.harness.claude_code.lines import Attachment, ClaudeLine
 from burnd.harness.claude_code.memory import Memory, Spot
 from burnd.harness.claude_code.state import ContextLine
-from burnd.records import Content, File, ToolResult, ToolUse
+from burnd.records import Content, File, ToolResult
 from burnd.records.content import Kind, Role
 from burnd.records.foreign_json import unpack
 
@@ -107,62 +107,13 @@ def attached_text(attachment: Attachment) -> str:
     return raw.decode("utf-8", "replace")
 
 
-def record(
-    memory: Memory,
-    spot: Spot,
-    message_id: str,
-    b: int,
-    role: Role,
-    kind: Kind,
-    text: str | None = None,
-    *,
-    n: int = 0,
-    use: ToolUse | None = None,
-    result: ToolResult | None = None,
-    file: File | None = None,
-) -> None:
-    """Adds block `b` of a line; the first one has what restoring the line needs beside its text.
-
-    Text of lines copied from another session, which may be private, is not stored with a record of this one.
-    """
-    line, context, name, parent, lines = spot.line, memory.state.context, None, None, None
-    if b == 0 and line.uuid is not None:
-        name = line.uuid if line.uuid != message_id else None
-        above = line.parent_uuid if isinstance(line.parent_uuid, str) else None
-        parent = (above or "") if above != spot.above else None
-        if context:
-            if not spot.is_copied:
-                context[:] = [ContextLine(one.uuid, one.parent_uuid) if one.copied else one for one in context]
-            lines = msgspec.json.encode(context).decode()
-            context.clear()
-    memory.out.content.append(
-        Content(
-            session_id=memory.state.session_id or memory.session_id,
-            rail_id=spot.rail.id,
-            message_id=message_id,
-            n=n,
-            b=b,
-            ts=spot.ts,
-            role=role,
-            kind=kind,
-            text=text,
-            tool_use=use,
-            tool_result=result,
-            file=file,
-            line=name,
-            parent=parent,
-            context=lines,
-        )
-    )
-
-
 def record_result(memory: Memory, spot: Spot, message_id: str, n: int, b: int, block: ContentBlock) -> int:
     """Records a result and the files in it; returns the number of the next block."""
     content, files = _without_files(block.content) if block.content else (NULL, ())
     result = ToolResult(tool_use_id=block.tool_use_id or "", content=content, is_error=block.is_error)
-    record(memory, spot, message_id, b, "tool_result", "tool_result", n=n, result=result)
+    memory.record(spot, message_id, b, "tool_result", "tool_result", n=n, result=result)
     for number, file in enumerate(files, b + 1):
-        record(memory, spot, message_id, number, "tool_result", "file", n=n, file=file)
+        memory.record(spot, message_id, number, "tool_result", "file", n=n, file=file)
     return b + 1 + len(files)
 
 
@@ -175,14 +126,14 @@ def record_user(
     if spot.is_copied:
         memory.out.copied.append(spot.name)
     if isinstance(content, str):
-        record(memory, spot, spot.name, 0, role, kind, content)
+        memory.record(spot, spot.name, 0, role, kind, content)
         return
     b = 0
     for block in content:
         if block.type == "tool_result":
             b = record_result(memory, spot, spot.name, 0, b, block)
         elif block.text:
-            record(memory, spot, spot.name, b, role, kind, block.text)
+            memory.record(spot, spot.name, b, role, kind, block.text)
             b += 1
         else:
             b = _record_files(memory, spot, role, embedded_files(block), b)
@@ -191,7 +142,7 @@ def record_user(
 def _record_files(memory: Memory, spot: Spot, role: Role, files: Iterable[EmbeddedFile], b: int = 0) -> int:
     for embedded in files:
         if (file := embedded.file) is not None:
-            record(memory, spot, spot.name, b, role, "file", embedded.text or None, file=file)
+            memory.record(spot, spot.name, b, role, "file", embedded.text or None, file=file)
             b += 1
     return b
 
@@ -216,7 +167,7 @@ def record_attachment(memory: Memory, spot: Spot, attachment: Attachment, *, is_
     if spot.is_copied:
         memory.out.copied.append(spot.name)
     for b, text in enumerate(filter(None, texts)):
-        record(memory, spot, spot.name, b, "system", "text", text)
+        memory.record(spot, spot.name, b, "system", "text", text)
     if attachment.type == "file":
         text_file = EmbeddedFile("file", PLAIN_TEXT, attachment.filename, text=attached_text(attachment))
         _record_files(memory, spot, "user", [attached_file(attachment) or text_file])

@@ -23,6 +23,7 @@ from burnd.harness.claude_code.state import (
     ClaudeRail,
     ClaudeReading,
     ClaudeState,
+    ContextLine,
     Entry,
     History,
     LineRows,
@@ -32,8 +33,8 @@ from burnd.harness.claude_code.state import (
 from burnd.logfiles.log_reader import NEVER, AgentLink, iso
 from burnd.recording.candidate import Candidate, with_iterations
 from burnd.recording.ownership import number_on_rail
-from burnd.records import Block
-from burnd.records.content import MAIN
+from burnd.records import Block, Content, File, ToolResult, ToolUse
+from burnd.records.content import MAIN, Kind, Role
 from burnd.records.times import to_ms
 
 _INSTANT_MS: Final = 1000
@@ -337,6 +338,54 @@ class Memory:
     ) -> None:
         link = AgentLink(session_id or self.session_id, agent_id, evidence, tool_use_id, type, group_id, ts)
         self.out.agents.append(link)
+
+    def record(
+        self,
+        spot: Spot,
+        message_id: str,
+        b: int,
+        role: Role,
+        kind: Kind,
+        text: str | None = None,
+        *,
+        n: int = 0,
+        use: ToolUse | None = None,
+        result: ToolResult | None = None,
+        file: File | None = None,
+    ) -> None:
+        """Adds block `b` of a line; the first one has what restoring the line needs beside its text.
+
+        Text of lines copied from another session, which may be private, is not stored with a record of this one.
+        """
+        line, context, name, parent, lines = spot.line, self.state.context, None, None, None
+        if b == 0 and line.uuid is not None:
+            name = line.uuid if line.uuid != message_id else None
+            above = line.parent_uuid if isinstance(line.parent_uuid, str) else None
+            parent = (above or "") if above != spot.above else None
+            if context:
+                if not spot.is_copied:
+                    context[:] = [ContextLine(one.uuid, one.parent_uuid) if one.copied else one for one in context]
+                lines = msgspec.json.encode(context).decode()
+                context.clear()
+        self.out.content.append(
+            Content(
+                session_id=self.state.session_id or self.session_id,
+                rail_id=spot.rail.id,
+                message_id=message_id,
+                n=n,
+                b=b,
+                ts=spot.ts,
+                role=role,
+                kind=kind,
+                text=text,
+                tool_use=use,
+                tool_result=result,
+                file=file,
+                line=name,
+                parent=parent,
+                context=lines,
+            )
+        )
 
     def _rail(self, rail_id: str) -> ClaudeRail:
         rails = self.state.rails

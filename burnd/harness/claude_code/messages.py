@@ -21,7 +21,7 @@ from burnd.harness.anthropic import (
     tool_name,
     usage_of,
 )
-from burnd.harness.claude_code.content import NULL, record, record_result, record_user
+from burnd.harness.claude_code.content import NULL, record_result, record_user
 from burnd.harness.claude_code.lines import (
     NO_BRANCH,
     SOURCE,
@@ -281,7 +281,7 @@ def _add_line(memory: Memory, candidate: Candidate, spot: Spot, message: ClaudeM
                 made.append(Block(kind="call", bytes=len(block.input), call_id=block.id))
                 _add_call(memory, candidate, block)
             use = ToolUse(id=block.id or "", name=tool_name(block), input=block.input or NULL)
-            record(memory, spot, candidate.message_id, b, "assistant", "tool_use", n=n, use=use)
+            memory.record(spot, candidate.message_id, b, "assistant", "tool_use", n=n, use=use)
             b += 1
             continue
         is_thought = block.type in _THOUGHTS
@@ -297,7 +297,7 @@ def _add_line(memory: Memory, candidate: Candidate, spot: Spot, message: ClaudeM
             )
         if text := block.thinking or block.text:
             kind_of_text: Kind = "thinking" if block.thinking else "text"
-            record(memory, spot, candidate.message_id, b, "assistant", kind_of_text, text, n=n)
+            memory.record(spot, candidate.message_id, b, "assistant", kind_of_text, text, n=n)
             b += 1
         elif block.tool_use_id is not None:
             b = record_result(memory, spot, candidate.message_id, n, b, block)
