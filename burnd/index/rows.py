@@ -363,11 +363,11 @@ ORDER BY g.source, r.message_id
 """
 # Indexes are made once all rows are there, which takes a fraction of the time.
 _INDEXES = "SELECT name, sql FROM sqlite_master WHERE type = 'index' AND tbl_name = 'turns' AND sql IS NOT NULL"
-_DATE_SESSIONS = """
-UPDATE sessions SET source = coalesce(sessions.source, t.source),
-  created_at = min(coalesce(created_at, t.first), t.first),
-  updated_at = max(coalesce(updated_at, t.last), t.last)
-FROM (SELECT session, min(source) AS source, min(ts) AS first, max(ts) AS last FROM turns GROUP BY session) t
+_OF_SESSION = "FROM turns WHERE session = sessions.id"
+_DATE_SESSIONS = f"""
+UPDATE sessions SET source = coalesce(source, (SELECT source {_OF_SESSION} LIMIT 1)),
+  created_at = min(coalesce(created_at, first), first), updated_at = max(coalesce(updated_at, last), last)
+FROM (SELECT session, min(ts) AS first, max(ts) AS last FROM turns INDEXED BY turns_by_session_time GROUP BY session) t
 WHERE t.session = sessions.id
 """
 _PLACE_SESSIONS = f"""

@@ -267,9 +267,14 @@ _REQUESTS = """
 SELECT kind, session, rail, source, model, ts, input, output, reasoning, cache_read, cache_create_5m, cache_create_1h
 FROM requests WHERE session IN (SELECT value FROM json_each(?)) ORDER BY kind, key
 """
+# The last turn up to a moment, else the first after it.
 _MODEL_BEFORE = """
-SELECT model FROM turns WHERE session = ?1 AND rail = ?2
-ORDER BY ts > ?3, abs(ts - ?3), turn_index DESC, message_id LIMIT 1
+SELECT * FROM (SELECT model FROM turns WHERE session = ?1 AND rail = ?2 AND ts <= ?3
+               ORDER BY ts DESC, turn_index DESC, message_id LIMIT 1)
+UNION ALL
+SELECT * FROM (SELECT model FROM turns WHERE session = ?1 AND rail = ?2 AND ts > ?3
+               ORDER BY ts, turn_index DESC, message_id LIMIT 1)
+LIMIT 1
 """
 _LOGGED_COMPACTION = """
 SELECT 1 FROM turns WHERE session = ?1 AND rail GLOB 'acompact-*' AND ts <= ?2 AND ts > (

@@ -67,7 +67,7 @@ from burnd.records.turn import FORKED, token_count
 _LONGEST_WORD: Final = 11
 _SEARCH_COUNT: Final = b'"searchCount"'
 _LINES_AT_ONCE: Final = 1000
-_USER, _MESSAGE, _HEAD = b'"type":"user"', b'"message":', 1024
+_TYPE, _USER, _MESSAGE, _HEAD = b'"type":"', b'"type":"user"', b'"message":', 1024
 _TO_SKIP: Final = BARE | IGNORED
 _RESTORED: Final = (RESTORED, RESTORED + b"\n")
 
@@ -177,8 +177,8 @@ class _TotalsReader(ClaudeReader):
             if not self._may_skip or (line.startswith(TYPE_FIRST) and leading_type(line) in _TO_SKIP):
                 self.feed(line, offset)
                 continue
-            user = line.find(_USER, 0, _HEAD)
-            if user > 0 and line.find(_MESSAGE, 0, user) < 0 and _SEARCH_COUNT not in line:
+            at = line.find(_TYPE, 0, _HEAD)
+            if line.startswith(_USER, at) and line.find(_MESSAGE, 0, at) < 0 and _SEARCH_COUNT not in line:
                 self._last_skipped = line  # a prompt or a result without searches
                 continue
             try:
