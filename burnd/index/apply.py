@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
 from typing import NamedTuple, cast
@@ -129,10 +129,17 @@ class Applier:
     async def apply(self, change: Change) -> None:
         await self.store.in_writer(lambda db: self.write(db, change))
 
-    def write(self, db: sqlite3.Connection, change: Change) -> None:
-        """Writes all of a change, with the position in the ledger that it covers, in one transaction."""
+    def write(self, db: sqlite3.Connection, change: Change, settle: Callable[[], None] = lambda: None) -> None:
+        """Writes all of a change, and after `settle` the position in the ledger that it covers, in one transaction."""
+
+        def write(db: sqlite3.Connection) -> None:
+            self._write(db, change)
+            settle()
+            if change.ledger_end is not None:
+                set_meta(db, ledger_end=str(change.ledger_end), ledger_anchor=change.ledger_anchor)
+
         try:
-            in_transaction(db, lambda db: self._write(db, change))
+            in_transaction(db, write)
         except BaseException:
             self._names.clear()  # numbers of a transaction that was rolled back
             self._sessions.clear()
@@ -168,8 +175,6 @@ class Applier:
             self._write_open_turns(db, change)
         self._sums.settle(db)
         changes.mark_sessions(db, self._seq, touched)
-        if change.ledger_end is not None:
-            set_meta(db, ledger_end=str(change.ledger_end), ledger_anchor=change.ledger_anchor)
 
     def _write_entries(
         self,

@@ -9,7 +9,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import lru_cache, partial
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from queue import SimpleQueue
@@ -25,7 +25,7 @@ from burnd.index.change import IndexedRecord
 from burnd.index.keys import read_only
 from burnd.index.query_pool import DEADLINE_S, QueryPool, shrink
 from burnd.ledger import files
-from burnd.ledger.sqlite_files import BUSY_TIMEOUT_MS, CHECKPOINT, as_not_now, batches, empty_log, name_of
+from burnd.ledger.sqlite_files import BUSY_TIMEOUT_MS, CHECKPOINT, as_not_now, batches, empty_log, name_of, with_values
 from burnd.pricing import PriceTable
 
 T = TypeVar("T")
@@ -285,13 +285,7 @@ def many(db: sqlite3.Connection, sql: str, parameters: Sequence[Any]) -> None:
 
 def _statements(sql: str, keys: Iterable[tuple[Any, ...]]) -> Iterator[tuple[str, tuple[Any, ...]]]:
     for some in batches(list(keys)):
-        yield _statement(sql, len(some[0]), len(some)), tuple(chain.from_iterable(some))
-
-
-@lru_cache(maxsize=512)  # sqlite3 finds a prepared statement faster by the same object
-def _statement(sql: str, width: int, count: int) -> str:
-    marks = "(" + ",".join("?" * width) + ")"
-    return sql.format(keys="VALUES " + ",".join([marks] * count))
+        yield with_values(sql, len(some[0]), len(some)), tuple(chain.from_iterable(some))
 
 
 async def open_index(path: Path) -> IndexStore:

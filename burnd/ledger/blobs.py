@@ -17,7 +17,7 @@ import zstandard
 
 from burnd.errors import BlobsDamaged, StorageError, SyncFailed
 from burnd.ledger import files
-from burnd.ledger.sqlite_files import CHECKPOINT, as_not_now, batches, empty_log, name_of, no_space
+from burnd.ledger.sqlite_files import CHECKPOINT, as_not_now, batches, empty_log, insert, name_of, no_space
 from burnd.records.content import Loss
 
 PACK_BYTES = 512 << 10  # reading a blob unpacks all before it: 0.6 ms at most
@@ -215,7 +215,7 @@ class BlobStore:
             for (sha, length), start in zip(pack.lengths.items(), starts, strict=True)
         ]
         self._db.execute("INSERT INTO pack VALUES(?,?,?)", (first, first + len(rows) - 1, pack.data))
-        self._db.executemany("INSERT INTO blob VALUES(?,?,?,?)", rows)
+        insert(self._db, "INSERT INTO blob {keys}", rows)
         self._small_packs = [*self._small_packs, (first, size)] if size < PACK_BYTES // 2 else []
         return numbers
 
@@ -237,7 +237,7 @@ class BlobStore:
     def _add_refs(self, session_id: str, blobs: Iterable[int]) -> None:
         self._db.execute("INSERT OR IGNORE INTO holder(session_id) VALUES(?)", (session_id,))
         (holder,) = self._db.execute("SELECT id FROM holder WHERE session_id = ?", (session_id,)).fetchone()
-        self._db.executemany("INSERT OR IGNORE INTO ref VALUES(?,?)", [(holder, blob) for blob in blobs])
+        insert(self._db, "INSERT OR IGNORE INTO ref {keys}", [(holder, blob) for blob in blobs])
 
     def _drop_refs(self, session_id: str) -> None:
         holder = "(SELECT id FROM holder WHERE session_id = ?)"

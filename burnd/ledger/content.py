@@ -167,6 +167,13 @@ class Stored(NamedTuple):
     length: int
 
 
+Start = Callable[[Callable[[], None]], None]
+
+
+def call(work: Callable[[], None]) -> None:
+    work()
+
+
 class ContentStore:
     """Sidecars and blobs. One thread at a time may write; no file is created before the first write."""
 
@@ -177,8 +184,13 @@ class ContentStore:
         self._blobs_path = folder / "blobs.db"
         self._blobs: BlobStore | None = None
 
-    def append_shelved(self, shelved: Sequence[Shelved], now_ms: int, packs: Sequence[Pack] = ()) -> list[Placed]:
-        """Stores records durably, all or none, blobs first. Returns their positions."""
+    def append_shelved(
+        self, shelved: Sequence[Shelved], now_ms: int, packs: Sequence[Pack] = (), start: Start = call
+    ) -> list[Placed]:
+        """Stores records durably, all or none, blobs first. Returns their positions.
+
+        `start` runs the writing, at once or in a thread; then the records are stored when that ends.
+        """
         blobs: dict[str, bytes] = {}
         refs: defaultdict[str, set[str]] = defaultdict(set)
         by_session: defaultdict[str, list[Shelved]] = defaultdict(list)
@@ -188,14 +200,9 @@ class ContentStore:
             if item.blobs:
                 blobs.update(item.blobs)
                 refs[session_id].update(item.blobs)
-        if blobs:
-            self._with_blobs(lambda store: store.add(blobs, refs, packs))
         if not by_session:
             return []
-        lines = {session_id: [item.line for item in items] for session_id, items in by_session.items()}
-        # Not in the future: a wrong clock must not exempt content from pruning.
-        newest = {one: min(now_ms, max([item.label.ts_ms for item in items])) for one, items in by_session.items()}
-        starts = self.sidecars.append(lines, newest)
+        starts = self.sidecars.ends(by_session)
         placed = []
         for session_id, items in by_session.items():
             position = starts[session_id]
@@ -203,6 +210,16 @@ class ContentStore:
                 length = len(item.line)
                 placed.append(Placed(item.label, position, length, item.search))
                 position += length
+
+        def write() -> None:
+            if blobs:
+                self._with_blobs(lambda store: store.add(blobs, refs, packs))
+            lines = {session_id: [item.line for item in items] for session_id, items in by_session.items()}
+            # Not in the future: a wrong clock must not exempt content from pruning.
+            newest = {one: min(now_ms, max([item.label.ts_ms for item in items])) for one, items in by_session.items()}
+            self.sidecars.append(lines, newest, starts)
+
+        start(write)
         return placed
 
     def lines_at(self, session_id: str, places: Iterable[tuple[int, int]]) -> list[bytes]:

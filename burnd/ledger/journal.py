@@ -102,10 +102,14 @@ class Journal:
 
     def append(self, lines: Sequence[bytes]) -> list[int]:
         """Makes the lines durable in one write and one sync; returns the position of each."""
-        if not lines:
-            return []
-        position = self._file.append(b"".join(lines))
-        positions = []
+        positions = self.positions(lines)
+        if lines:
+            self._file.append(b"".join(lines))
+        return positions
+
+    def positions(self, lines: Sequence[bytes]) -> list[int]:
+        """Where these lines will be if they are the next."""
+        position, positions = self.end, []
         for line in lines:
             positions.append(position)
             position += len(line)

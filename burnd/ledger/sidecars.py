@@ -6,7 +6,7 @@ import contextlib
 import os
 import stat
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
@@ -53,32 +53,47 @@ class Sidecars:
         """The sidecar of a session: a file directly in the folder, whatever the id contains."""
         return self.folder / (file_stem(session_id) + SUFFIX)
 
+    def ends(self, session_ids: Iterable[str]) -> dict[str, int]:
+        """The position at which the next line of each session will be."""
+        ends = {}
+        files.make_folder(self.folder)
+        for session_id in session_ids:
+            try:
+                self._file(session_id).check_untouched()
+            except FileReplaced:  # by another program: it is opened again
+                self._forget_open(session_id)
+            ends[session_id] = self._file(session_id).end
+        return ends
+
     def append(
-        self, batch: Mapping[str, Sequence[bytes]], newest_ms: Mapping[str, int], *, is_retry: bool = False
-    ) -> dict[str, int]:
-        """Appends lines durably to all sessions, or to none; returns the first position by session."""
+        self, batch: Mapping[str, Sequence[bytes]], newest_ms: Mapping[str, int], starts: Mapping[str, int]
+    ) -> None:
+        """Appends lines durably to all sessions, or to none. Raises FileReplaced if one does not end at its start."""
         growth: dict[str, _Growth] = {}
         waiting = iter(batch.items())
         try:
             while some := list(islice(waiting, _MOST_OPEN)):
-                self._append_some(some, newest_ms, growth)
+                self._append_some(some, newest_ms, starts, growth)
             if self._has_new_names:  # synced once for a batch: a first start creates thousands
                 files.sync_folder(self.folder)
                 self._has_new_names = False
-        except BaseException as error:
+        except BaseException:
             self._take_back(growth)
-            if isinstance(error, FileReplaced) and not is_retry:  # by another program: it is opened again
-                return self.append(batch, newest_ms, is_retry=True)
             raise
-        return {session_id: change.start for session_id, change in growth.items()}
 
     def _append_some(
-        self, some: list[tuple[str, Sequence[bytes]]], newest_ms: Mapping[str, int], growth: dict[str, _Growth]
+        self,
+        some: list[tuple[str, Sequence[bytes]]],
+        newest_ms: Mapping[str, int],
+        starts: Mapping[str, int],
+        growth: dict[str, _Growth],
     ) -> None:
         """Appends to a few sessions; adds each to `growth` before it is written."""
         opened: list[tuple[files.AppendFile, _Growth]] = []
         for session_id, lines in some:
             file, data = self._file(session_id), b"".join(lines)
+            if file.end != starts[session_id]:
+                raise FileReplaced(f"is {file.end} bytes long, not {starts[session_id]}", str(file.path))
             date = os.fstat(file.fd).st_mtime_ns // 1_000_000 if file.end else 0
             change = growth[session_id] = _Growth(file.end, file.end + len(data), date)
             opened.append((file, change))

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from itertools import chain
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from burnd.errors import Locked, NoSpace, NotNow
 from burnd.ledger.files import WRITABLE_AGAIN
@@ -62,6 +64,22 @@ def batches(items: Sequence[T]) -> Iterator[Sequence[T]]:
         length = min(MOST_AT_ONCE, length)
         yield items[begin : begin + length]
         begin, rest = begin + length, rest - length
+
+
+def insert(db: sqlite3.Connection, sql: str, rows: Sequence[tuple[Any, ...]]) -> None:
+    """Runs `sql` with the rows for `{keys}`, many at once.
+
+    `executemany` releases the interpreter lock for each row, and waits for it while other threads compute: with one
+    such thread, 40,000 rows took 2 s that way and 0.3 s this way.
+    """
+    for some in batches(rows):
+        db.execute(with_values(sql, len(some[0]), len(some)), tuple(chain.from_iterable(some)))
+
+
+@lru_cache(maxsize=512)  # sqlite3 finds a prepared statement faster by the same object
+def with_values(sql: str, width: int, count: int) -> str:
+    marks = "(" + ",".join("?" * width) + ")"
+    return sql.format(keys="VALUES " + ",".join([marks] * count))
 
 
 # In pages. A batch of old logs changes pages all over an index by hash; with SQLite's 1,000 each is copied every time.

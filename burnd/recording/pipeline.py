@@ -244,24 +244,25 @@ class Pipeline:
         ruling = self._policy.rule(db, batch, shelved, origins, turns.copiers, now_ms)
         new = dedupe.new_content(db, stores.content, ruling.shelved)
         stores.is_behind = True
-        placed = stores.content.append_shelved(new.shelved, now_ms, batch.packs)
-        if new.replacing:
-            placed = [one._replace(anew=dedupe.block_of(one.label) in new.replacing) for one in placed]
-        self._unrecorded += ruling.entries
-        self._unerased |= ruling.erase
-        entries += [*self._unrecorded, *turns.entries]
-        if batch.overheads:
-            entries += dedupe.largest_overheads(db, stores.journal, batch.overheads)
-        change = self._append(db, entries, turns.recorded)
-        change.placed, change.files, change.agents = placed, batch.files, batch.agents
-        change.cursors = [*batch.cursors]
-        if self._unerased or ruling.deferred:
-            change.cursors += [*_to_erase(self._unerased), *self._deferrals(ruling.deferred)]
-        change.origins = [(one.session_id, one.origin) for one in batch.origins]
-        change.open = turns.open
-        if self.keeping.has_off:
-            change.open = [one._replace(turn=self.keeping.trimmed(one.turn)) for one in turns.open]
-        stores.write(db, change)
+        with stores.disk_work() as disk:
+            placed = stores.content.append_shelved(new.shelved, now_ms, batch.packs, disk.start)
+            if new.replacing:
+                placed = [one._replace(anew=dedupe.block_of(one.label) in new.replacing) for one in placed]
+            self._unrecorded += ruling.entries
+            self._unerased |= ruling.erase
+            entries += [*self._unrecorded, *turns.entries]
+            if batch.overheads:
+                entries += dedupe.largest_overheads(db, stores.journal, batch.overheads)
+            change, lines = self._encode(db, entries, turns.recorded)
+            change.placed, change.files, change.agents = placed, batch.files, batch.agents
+            change.cursors = [*batch.cursors]
+            if self._unerased or ruling.deferred:
+                change.cursors += [*_to_erase(self._unerased), *self._deferrals(ruling.deferred)]
+            change.origins = [(one.session_id, one.origin) for one in batch.origins]
+            change.open = turns.open
+            if self.keeping.has_off:
+                change.open = [one._replace(turn=self.keeping.trimmed(one.turn)) for one in turns.open]
+            stores.write(db, change, lines, disk.wait)
         stores.is_behind = False
         self._unrecorded = []
         if len(self._described) > _MOST_DESCRIBED:
@@ -269,19 +270,19 @@ class Pipeline:
         self._described |= batch.sessions
         return change
 
-    def _append(
+    def _encode(
         self,
         db: sqlite3.Connection,
         entries: Sequence[Entry],
         recorded: Mapping[tuple[str, str], IndexedRecord | None] = {},
-    ) -> Change:
-        """Appends new entries to the ledger; returns them with their positions, and turns that it already has in the
-        state that the index shows as open. `recorded` are messages that were looked up in the index.
+    ) -> tuple[Change, list[bytes]]:
+        """Returns the entries that are new, with their positions, and their lines. `closed` are turns that the ledger
+        has in the state that the index shows as open. `recorded` are messages that were looked up in the index.
 
         An entry that could not be read back is counted and not written.
         """
         if not entries:
-            return Change()
+            return Change(), []
         journal = self._stores.journal
         readable: list[EncodedEntry] = []
         if self.keeping.has_off:
@@ -294,18 +295,18 @@ class Pipeline:
             else:
                 readable.append(item)
         new, closed = dedupe.new_entries(db, journal, readable, recorded)
-        positions = journal.append([line for line, _, _ in new]) if new else []
+        lines = [line for line, _, _ in new]
         logged = [
             (Logged(position, len(line), entry), digest)
-            for position, (line, entry, digest) in zip(positions, new, strict=True)
+            for position, (line, entry, digest) in zip(journal.positions(lines), new, strict=True)
         ]
-        return Change(logged=logged, closed=closed, recorded=recorded)
+        return Change(logged=logged, closed=closed, recorded=recorded), lines
 
     async def _record(self, entries: Sequence[Entry], cursors: Sequence[CursorChange] = ()) -> None:
         def write(db: sqlite3.Connection) -> Change:
-            change = self._append(db, entries)
+            change, lines = self._encode(db, entries)
             change.cursors, change.closed = list(cursors), []
-            self._stores.write(db, change)
+            self._stores.write(db, change, lines)
             return change
 
         self._notify(await self._stores.in_writer(write))

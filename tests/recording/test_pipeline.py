@@ -126,7 +126,7 @@ def _refuse(path: Path, _flags: int) -> int:
 async def test_closing_waits_for_what_is_being_written(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
     """F75, P10: a stamp that is half recorded when the daemon ends is recorded, and nothing waits for ever."""
     pipeline = await opened()
-    append, is_writing, is_closing = pipeline._append, anyio.Event(), threading.Event()
+    append, is_writing, is_closing = pipeline._encode, anyio.Event(), threading.Event()
     loop = asyncio.get_running_loop()
 
     def slowly(*given: Any) -> Any:
@@ -134,7 +134,7 @@ async def test_closing_waits_for_what_is_being_written(opened: Opened, monkeypat
         is_closing.wait()
         return append(*given)
 
-    monkeypatch.setattr(pipeline, "_append", slowly)
+    monkeypatch.setattr(pipeline, "_encode", slowly)
     with anyio.fail_after(60):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(pipeline.commit, Batch(entries=[turn("m1")]))
