@@ -130,8 +130,11 @@ def _currency(value: Any) -> Any:
 
 
 _GUARD = {
-    "session_usd": (_dollars, "Dollars at API prices at which a session is stopped, with what it started; 0 for none."),
-    "session_tokens": (_whole(0, 1 << 50), "Tokens at which a session is stopped; 0 for no limit."),
+    "session_usd": (
+        _dollars,
+        "Dollars at API prices at which a session is stopped, with what it started; 0 for no limit.",
+    ),
+    "session_tokens": (_whole(0, 1 << 50), "The same in tokens."),
     "session_subagents": (
         _whole(0, 1 << 30),
         "Subagents and child sessions at which a session is stopped; 0 for none.",
@@ -140,10 +143,10 @@ _GUARD = {
         _whole(0, 100),
         "Times that the same call may fail in a row before it is denied; 0 for no limit.",
     ),
-    "day_usd": (_dollars, "Dollars of a day, over all sessions, at which sessions are stopped; 0 for no limit."),
-    "day_tokens": (_whole(0, 1 << 50), "Tokens of a day at which sessions are stopped; 0 for no limit."),
-    "window_usd": (_dollars, "Dollars of the 5-hour window at which sessions are stopped; 0 for no limit."),
-    "window_tokens": (_whole(0, 1 << 50), "Tokens of the 5-hour window at which sessions are stopped; 0 for no limit."),
+    "day_usd": (_dollars, "Dollars of a day at which all sessions are stopped; 0 for no limit."),
+    "day_tokens": (_whole(0, 1 << 50), "The same in tokens."),
+    "window_usd": (_dollars, "Dollars of a harness's 5-hour window at which its sessions are stopped; 0 for no limit."),
+    "window_tokens": (_whole(0, 1 << 50), "The same in tokens."),
 }
 GUARD_LIMITS = tuple(_GUARD)
 
@@ -252,8 +255,8 @@ KEYS = (
         "Budget of a day at API prices, in dollars; 0 for none. Days are those of this machine's time zone.",
         restart=False,
     ),
-    Key("budget.weekly", 0, _dollars, "Budget of a week, from Monday on; 0 for none.", restart=False),
-    Key("budget.monthly", 0, _dollars, "Budget of a calendar month; 0 for none.", restart=False),
+    Key("budget.weekly", 0, _dollars, "The same for a week, from Monday on.", restart=False),
+    Key("budget.monthly", 0, _dollars, "The same for a calendar month.", restart=False),
     Key(
         "budget.command",
         [],
@@ -273,7 +276,7 @@ KEYS = (
         "limits.week_usd",
         0,
         _dollars,
-        "What your plan allows in a week, in dollars at API prices; 0 if only the account's readings count.",
+        "The same for a week.",
         restart=False,
     ),
     *(Key(f"guard.{name}", 0, check, about, restart=False) for name, (check, about) in _GUARD.items()),

@@ -185,29 +185,13 @@ def actions_of(parser: Parser) -> list[Parser]:
 
 
 def methods() -> str:
-    """Every method of `Client`: those of the socket as signatures, the others with what they do."""
-    of_socket: dict[str, str] = {}
-    for name, params in contract_methods().items():
-        own = _own_params(params)
-        required = [name for name, one in own.items() if one.is_required]
-        others = [f"{name}=" for name, one in own.items() if not one.is_required]
-        others += ["**filters"] if issubclass(params, Filters) else []
-        of_socket[name.replace(".", "_")] = f"({', '.join([*required, *others])})"
-    rest: dict[str, str] = {}
-    for name, member in inspect.getmembers_static(Client):
+    """The methods of `Client` that are not methods of the socket or have another form, with what they do."""
+    rows = ["| method | what it does |", "|---|---|"]
+    for name, member in sorted(inspect.getmembers_static(Client)):
         if inspect.isfunction(member) and not name.startswith("_"):
             about = (inspect.getdoc(member) or "").split("\n\n")[0].replace("\n", " ").replace("|", "\\|")
-            rest[name] = f"({_parameters(member)})` | {about} |"
-            of_socket.pop(name, None)
-    lines = [f"- `{name}{of_socket[name]}`" for name in sorted(of_socket)]
-    rows = [
-        "",
-        "Methods of the client alone, or with a form of their own:",
-        "",
-        "| method | what it does |",
-        "|---|---|",
-    ]
-    return "\n".join([*lines, *rows, *(f"| `{name}{rest[name]}" for name in sorted(rest))]) + "\n"
+            rows.append(f"| `{name}({_parameters(member)})` | {about} |")
+    return "\n".join(rows) + "\n"
 
 
 def _own_params(params: type[Params]) -> dict[str, Param]:
