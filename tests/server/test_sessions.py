@@ -40,6 +40,18 @@ def test_what_is_written_is_found_within_a_second(live: Daemon) -> None:
         until(lambda: found(wire, "aardvark") == ["watched"], 2 * noise())
 
 
+def test_rows_and_windows_name_an_untitled_session_by_its_first_prompt(live: Daemon) -> None:
+    """Also in rows by two dimensions, in either order, and in what filled a window of a plan."""
+    prompt = PROMPT["content"]
+    with live.wire() as wire:
+        session = wire.call("sessions.new", agent="painter", sender="studio", source="anthropic-api")["sessionId"]
+        wire.call("sessions.append", id=session, messages=[PROMPT, ANSWER])
+        for by in ("session", "session,model", "model,session"):
+            assert [row["title"] for row in wire.call("summary", by=by, agent="painter")["rows"]] == [prompt]
+        (window,) = wire.call("limits", source="anthropic-api", filled=True)["windows"]["5h"]["filled"]
+        assert [row["title"] for row in window["sessions"]] == [prompt]
+
+
 def test_a_program_keeps_a_session_of_its_own(live: Daemon) -> None:
     """Made, filled, named, found, read and counted: the whole way over the socket."""
     with live.wire() as wire:
