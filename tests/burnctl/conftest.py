@@ -33,5 +33,5 @@ def home(folder: Path) -> Home:
 
 @pytest.fixture
 def machine(folder: Path) -> StubMachine:
-    """A machine on which a stub stands in for the harness."""
+    """A machine on which a stub replaces the harness."""
     return StubMachine(folder)

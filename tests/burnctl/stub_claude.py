@@ -1,4 +1,4 @@
-"""Stands in for Claude Code: writes transcripts like it and behaves as STUB_DO says.
+"""Replaces Claude Code: writes transcripts like it and behaves as STUB_DO states.
 
 Started as `claude` from a folder on PATH, by the interpreter of the tests. First it writes to STUB_NOTE its arguments,
 signals, process group and the spool at that moment. STUB_DO is a list of actions:

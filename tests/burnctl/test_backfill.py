@@ -115,7 +115,7 @@ def test_every_answer_carries_it_from_the_first_moment_to_the_last(home: Home) -
         assert wire.call("status")["backfill"] is None
 
 
-def test_a_pipe_does_not_wait_and_says_so(half: Gates) -> None:
+def test_a_pipe_does_not_wait_and_states_that_totals_are_partial(half: Gates) -> None:
     """On top of text, in JSON, and beside CSV; the status line too."""
     home = half.home
     for verb in REPORTS:

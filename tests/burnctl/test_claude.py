@@ -77,7 +77,7 @@ def test_over_the_socket_both_are_known_before_it_starts(machine: StubMachine) -
     assert not (machine.home / "spool").exists()
 
 
-def test_quiet_says_nothing_but_still_flushes(machine: StubMachine) -> None:
+def test_quiet_prints_nothing_but_still_flushes(machine: StubMachine) -> None:
     """--quiet: the last turns are recorded, and stderr is Claude Code's alone."""
     with daemon(machine, {}) as burnd:
         done = machine.run("claude", "--quiet")

@@ -69,7 +69,7 @@ def found_by_search(wire: Wire) -> set[str]:
 
 
 def test_its_turns_are_recorded_with_its_tags(machine: StubMachine, daemon: Daemon) -> None:
-    """A folder the daemon never heard of is read from the start of the session on, and everything is tagged."""
+    """A folder the daemon did not know is read from the start of the session on, and everything is tagged."""
     done = machine.run("claude", "--tag", "workflowId=wf-1", "--", "-p", "hello", do="talk exit 3")
     assert done.returncode == 3
     session = machine.note["argv"][1]
@@ -83,7 +83,7 @@ def test_its_turns_are_recorded_with_its_tags(machine: StubMachine, daemon: Daem
     assert holders(machine, SECRET) != []  # so that finding nothing means something below
 
 
-def test_its_line_tells_turns_tokens_and_cost(machine: StubMachine, daemon: Daemon) -> None:
+def test_its_line_shows_turns_tokens_and_cost(machine: StubMachine, daemon: Daemon) -> None:
     """On stderr, when it has ended: exact, since the session was flushed first."""
 
     def is_told() -> bool:

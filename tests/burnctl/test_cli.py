@@ -221,7 +221,7 @@ def test_ctrl_c_is_quiet(home: Home) -> None:
     assert "Traceback" not in shown.text
 
 
-def test_tail_of_an_unknown_session_says_that_it_waits(home: Home) -> None:
+def test_tail_of_an_unknown_session_states_that_it_waits(home: Home) -> None:
     """The session may be yet to come, but the id may also be mistyped."""
 
     def absent(_params: dict[str, Any], _talk: FakeConnection) -> dict[str, Any]:

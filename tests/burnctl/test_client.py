@@ -256,7 +256,7 @@ def test_progress_messages_are_delivered(home: Home) -> None:
     assert heard == [1, 2]
 
 
-def test_a_full_line_of_clients_is_stood_in(home: Home) -> None:
+def test_a_full_backlog_of_connections_is_retried(home: Home) -> None:
     """When many connect at once the kernel refuses some, which retry."""
     home.root.mkdir(parents=True)
     path = home.root / "burnd.sock"

@@ -29,7 +29,7 @@ def every_fault(fault: Callable[[str], Any]) -> list[Faulty]:
 
 
 def test_a_fault_at_any_call_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Disk full at the k-th call, for every k: an error that says so and no file, whole or partial; otherwise all
+    """Disk full at the k-th call, for every k: an error that reports it and no file, whole or partial; otherwise all
     files."""
     happened = 0
     for n, faulty in enumerate(every_fault(no_room)):

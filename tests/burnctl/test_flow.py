@@ -79,7 +79,7 @@ def test_what_was_billed_beside_a_turn_has_its_own_place() -> None:
     assert "n0_2 --> n1_0" in diagram
 
 
-def test_costs_stand_below_each_other() -> None:
+def test_costs_line_up_below_each_other() -> None:
     """However many digits turns have."""
     shown = flow.draw(session(step(6, turns=6), step(102, turns=6), step(1002, turns=6)), Screen(80))
     lines = [line for line in shown.splitlines() if line.lstrip().startswith(("6-11 ", "102-107 ", "1002-1007 "))]

@@ -159,7 +159,7 @@ def test_the_plugin_of_opencode_throws_the_reason(tmp_path: Path) -> None:
     assert not guard.remove_hook(OPENCODE, str(path))
 
 
-def test_install_says_where_and_what_is_missing(home: Home) -> None:
+def test_install_shows_where_and_what_is_missing(home: Home) -> None:
     """It names the file, and that no call is stopped without burnd."""
     claude = home.root.parent / ".claude"
     claude.mkdir(exist_ok=True)

@@ -31,7 +31,7 @@ def page(said: dict[str, Any], screen: Screen) -> str:
 
 
 @pytest.mark.parametrize("width", [80, 160])
-def test_a_long_name_gives_way_before_numbers_do(width: int) -> None:
+def test_a_long_name_shrinks_before_numbers_do(width: int) -> None:
     shown = page(answer("tool", row("mcp__company_tickets__search_issues_in_all_projects")), Screen(width))
     heading = shown.splitlines()[2].split()
     assert {"calls", "failed", "new", "re-sent", "cost", "share"} <= set(heading)

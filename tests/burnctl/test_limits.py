@@ -157,7 +157,7 @@ def test_unpriced_usage_is_mentioned(screen: Screen) -> None:
     ]
 
 
-def test_a_budget_says_what_has_no_price(screen: Screen) -> None:
+def test_a_budget_shows_what_has_no_price(screen: Screen) -> None:
     """Turns without a price are listed separately and not counted as $0.00."""
     nothing = budget("daily", 20, 0) | {"spentUsd": None, "leftUsd": None, "unpricedTurns": 12}
     some = budget("monthly", 20, 3) | {"unpricedTurns": 12}
@@ -191,7 +191,7 @@ def test_times_of_today_have_no_date(screen: Screen) -> None:
         ([], 0, "no budget is set; set one with: burnctl config set budget.daily 20\n"),
     ],
 )
-def test_check_tells_a_script(home: Home, budgets: Any, code: int, said: str) -> None:
+def test_check_has_an_exit_code_for_scripts(home: Home, budgets: Any, code: int, said: str) -> None:
     """--check prints one line that agrees with its exit code."""
     with fake_daemon(home.root / "burnd.sock", limits=answer(budgets)) as server:
         done = run(home, "limits", "--check")

@@ -158,7 +158,7 @@ def test_the_page_is_true(alone: Alone) -> None:
     assert all(f"`{variable}`" in page for variable in OWN_SESSION)
 
 
-async def test_the_past_can_be_asked_for(home: Home) -> None:
+async def test_past_sessions_can_be_searched_and_read(home: Home) -> None:
     """Found by its words, read around the hit, and what it cost, with a real daemon."""
     log = conversation("past")
     log.says("m1", text("the aardvark was refactored"), model="claude-sonnet-4-5")
@@ -196,7 +196,7 @@ async def test_the_past_can_be_asked_for(home: Home) -> None:
 
 
 def test_it_never_starts_the_daemon(alone: Alone) -> None:
-    """Without a daemon every tool says so, and no file or process is left."""
+    """Without a daemon every tool reports it, and no file or process is left."""
     assert all("burnd is not running" in said for said in alone.complaints)
     assert not alone.home.root.exists()
 
@@ -235,7 +235,7 @@ async def test_else_the_newest_session_of_the_folder(home: Home, folder: Path) -
 
 
 async def test_answers_are_bounded(home: Home) -> None:
-    """An answer is short whatever the size of the data, and says what was left out and how to continue."""
+    """An answer is short whatever the size of the data, and shows what was left out and how to continue."""
     from burnctl.mcp_tools import BRIEF_BYTES, MOST_BYTES
 
     causes = [{"kind": "result", "label": "x" * 100, "costUsd": n} for n in range(5000)]
@@ -372,7 +372,7 @@ def test_what_has_no_list_cannot_be_cut() -> None:
         bounded({"text": "x" * 50_000})
 
 
-def test_without_the_package_it_says_what_to_install(home: Home) -> None:
+def test_without_the_package_it_shows_what_to_install(home: Home) -> None:
     """One line with the command, for the environment that burnctl runs in, and an exit code."""
     script = "import sys; sys.modules['mcp'] = None; from burnctl.cli import main; sys.exit(main(['mcp']))"
     command = [sys.executable, "-c", script]

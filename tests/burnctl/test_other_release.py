@@ -90,7 +90,7 @@ def main(verb: list[str]) -> int:
 
 
 def test_a_field_that_burnd_does_not_send_is_a_message(server: FakeDaemon, capsys: pytest.CaptureFixture[str]) -> None:
-    """With each field of each answer dropped everywhere, the command works or says what to do."""
+    """With each field of each answer dropped everywhere, the command works or names the remedy."""
     failures = []
     for verb in VERBS:
         server.answers, server.asked = all_but(""), []

@@ -328,7 +328,7 @@ def test_files_take_their_share_of_the_prefix(folder: Path) -> None:
     assert told["neverCalled"] == ["designs"]
 
 
-def test_files_that_the_log_lists_are_as_large_as_it_says(folder: Path) -> None:
+def test_files_that_the_log_lists_are_as_large_as_it_states(folder: Path) -> None:
     """One that changed since has no sections any more, one that is gone is listed all the same."""
     write(folder / "CLAUDE.md", "# One\n" + "x" * 394 + "\n## Two\n" + "y" * 392)
     write(folder / "CLAUDE.local.md", "z" * 400)

@@ -109,7 +109,7 @@ def test_nothing_to_wait_for(home: Home) -> None:
         assert person.end().text.rstrip() == "the answer"
 
 
-def test_a_report_that_takes_long_says_that_it_works(home: Home) -> None:
+def test_a_report_that_takes_long_states_that_it_works(home: Home) -> None:
     """After a second there is a line at a terminal, and it is wiped before the report."""
     seen = threading.Event()
     status: dict[str, Any] = {"sources": [], "backfill": None}

@@ -213,7 +213,7 @@ def test_a_table_with_room() -> None:
     ]
 
 
-def test_a_table_that_must_give_way() -> None:
+def test_a_table_that_must_shrink() -> None:
     """Long cells are cut first, then columns that may go are left out; numbers are never cut."""
     assert table(COLUMNS, ROWS[:1], Screen(44)).splitlines() == [
         "model          project         turns    cost",
@@ -279,7 +279,7 @@ def test_a_dropped_column_comes_back_if_it_fits() -> None:
     assert table(columns, [("opus-4-5", "1", "2")], screen).splitlines() == ["model     in", "opus-4-5   1"]
 
 
-def test_a_partial_answer_says_so_first() -> None:
+def test_a_partial_answer_reports_it_first() -> None:
     backfill = {"done": False, "percent": 32, "secondsLeft": 8}
     assert Screen(100).page({"backfill": backfill}, "text").splitlines() == [
         "Reading old logs: 32%, about 8 s left. Totals are not complete yet.", "", "text",

@@ -60,7 +60,7 @@ def test_a_report_needs_nothing_from_elsewhere(demo: DemoHome) -> None:
     assert Page(text).tags.isdisjoint({"link", "img", "iframe", "object", "embed"})
 
 
-def test_text_of_sessions_is_left_out_unless_asked_for(demo: DemoHome) -> None:
+def test_text_of_sessions_is_left_out_unless_requested(demo: DemoHome) -> None:
     plain, full = demo.run("report", "-o", "-").stdout, demo.run("report", "-o", "-", "--with-text").stdout
     for title in demo.sessions:
         assert title not in plain

@@ -64,7 +64,7 @@ def test_filters_narrow_it(demo: DemoHome) -> None:
         ("limits --source openai-api", "No requests of openai-api."),
     ],
 )
-def test_nothing_found_says_where_there_would_be_something(demo: DemoHome, words: str, said: str) -> None:
+def test_nothing_found_shows_where_there_would_be_something(demo: DemoHome, words: str, said: str) -> None:
     """An empty answer names the period and the age of the newest turn instead of printing an empty table."""
     done = demo.run(*words.split())
     # The age grows while the tests run.
@@ -274,7 +274,7 @@ def test_a_tree_opens_what_subagents_cost(demo: DemoHome) -> None:
 
 
 def test_one_turn_and_its_cache_miss(demo: DemoHome) -> None:
-    """The turn after tests that outlasted the cache paid for everything again, and the page says so."""
+    """The turn after tests that outlasted the cache paid for everything again, and the page reports it."""
     session = demo.sessions["Why does the checkout test flake?"]
     shown = demo.run("why", session, "--turn", "6").stdout
     assert "cache write" in shown
@@ -342,7 +342,7 @@ def test_waste_is_found(demo: DemoHome) -> None:
 
 
 def test_instructions_are_listed_by_file_and_section(demo: DemoHome) -> None:
-    """Costs of files plus the rest are the cost of prefixes; a note says that file sizes are current."""
+    """Costs of files plus the rest are the cost of prefixes; a note states that file sizes are current."""
     folder = os.path.join(demo.machine.folder, "you", "shop-api")
     answer = demo.json("overhead", "--project", folder)
     claude = next(source for source in answer["sources"] if source["source"] == "claude-code")

@@ -139,7 +139,7 @@ def test_a_failed_write_leaves_nothing_and_can_be_tried_again(
     assert run(home, "restore", SESSION, "--to", str(tmp_path / "there")).returncode == 0
 
 
-def test_a_session_without_content_says_why(home: Home, log: Path, daemon: Daemon) -> None:
+def test_a_session_without_content_gives_the_reason(home: Home, log: Path, daemon: Daemon) -> None:
     log.unlink()
     with daemon.wire() as wire:
         wire.call("content.forget", session=SESSION)

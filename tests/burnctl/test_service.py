@@ -164,7 +164,7 @@ def test_hardened_leaves_what_it_needs_in_sight() -> None:
     assert "PrivateTmp" not in units.hardening(Settings({}, command_of("/p"), "/tmp/burn", "/tmp/burn/burnd.sock"))
 
 
-def test_the_price_updater_is_there_only_when_asked_for(machine: Machine) -> None:
+def test_the_price_updater_is_there_only_when_requested(machine: Machine) -> None:
     """burnd needs no network: only --update-prices installs the weekly timer."""
     assert machine.service("install", "--update-prices").returncode == 0
     unit = (machine.units / "burnd-prices.service").read_text()
@@ -248,7 +248,7 @@ def test_a_foreign_unit_is_left_alone(machine: Machine) -> None:
     assert unit.read_text() == "[Service]\nExecStart=/opt/burnd\n"
 
 
-def test_without_systemd_it_says_what_to_do(machine: Machine) -> None:
+def test_without_systemd_it_names_the_remedy(machine: Machine) -> None:
     """No systemctl, or a user manager that does not answer: exit code 1, nothing written, another way named."""
     (machine.programs / "systemctl").unlink()
     done = machine.service("install", PATH=str(machine.programs))

@@ -226,7 +226,7 @@ def test_similar_ids_are_printed_distinctly() -> None:
 
 
 def test_a_hostile_id_does_nothing() -> None:
-    """A session's id comes from a log that anybody may have written."""
+    """A session's id comes from a log that any program may have written."""
     hit = HIT | {"sessionId": f"x{EVIL}", "railId": f"y{EVIL}"}
     assert "\x1b" not in found({"hits": [hit]}, Screen(80), NOW)
 
@@ -297,7 +297,7 @@ def test_one_message_is_one() -> None:
     assert "1 message\n" in found({"hits": [HIT | {"meta": HIT["meta"] | {"messageCount": 1}}]}, Screen(160), NOW)
 
 
-def test_what_is_cut_says_so_also_when_all_is_shown() -> None:
+def test_cut_text_is_marked_also_when_all_is_shown() -> None:
     """Of long arguments, results and thoughts alike."""
     blocks: list[dict[str, Any]] = [
         {"kind": "tool_use", "toolUse": {"id": "c", "name": "Write", "input": "much"}},
@@ -365,7 +365,7 @@ def test_a_resume_command_does_nothing_to_a_terminal(tmp_path: Path) -> None:
     assert done.stdout == f"{folder}\n"
 
 
-def test_what_cannot_be_resumed_says_so() -> None:
+def test_what_cannot_be_resumed_reports_it() -> None:
     with pytest.raises(BurnctlError, match="openai-api"):
         command(session(1, source="openai-api"))
 
@@ -480,7 +480,7 @@ def test_show_reads_page_after_page(home: Home) -> None:
     assert "burnctl show 00000001 --from 4" in part or "--from 3" in part
 
 
-def test_where_it_goes_on_is_the_same_conversation(home: Home) -> None:
+def test_where_it_continues_is_the_same_conversation(home: Home) -> None:
     """The command that shows the rest is of the same subagent, and as full."""
     with fake_daemon(home.root / "burnd.sock") as server:
         answers(server)
@@ -488,7 +488,7 @@ def test_where_it_goes_on_is_the_same_conversation(home: Home) -> None:
     assert part.endswith("3 more: burnctl show 00000001 --rail 'a1 b2' --raw --from 2\n")
 
 
-def test_show_says_what_is_not_retained(home: Home) -> None:
+def test_show_shows_what_is_not_retained(home: Home) -> None:
     """A pruned session's turns are listed all the same."""
     pruned = PAGE | {"retained": False, "why": "content not retained: it was pruned", "messages": [MESSAGES[3]]}
     with fake_daemon(home.root / "burnd.sock", sessions__messages=pruned):

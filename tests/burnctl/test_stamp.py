@@ -69,7 +69,7 @@ def test_the_spool_is_private_whatever_the_umask(home: Path) -> None:
     assert re.fullmatch(r"\d{19}-\d+-[0-9a-f]{8}\.json", file.name)
 
 
-def test_json_says_where_it_went(home: Path) -> None:
+def test_json_shows_where_it_went(home: Path) -> None:
     """With --json a program can distinguish a recorded stamp from a spooled one, and sees why."""
     answer = json.loads(burnctl(home, "stamp", "--message", "msg_1", "a=b", "--json").stdout)
     assert answer == {"version": 1, "state": "spooled", "stamps": 1, "spooled": 1, "reason": "burnd is not running"}
@@ -323,7 +323,7 @@ def test_it_starts_no_daemon_and_needs_no_streams(home: Path) -> None:
     assert {path.name for path in home.iterdir()} == {"spool"}
 
 
-def test_without_any_home_it_says_so(home: Path) -> None:
+def test_without_any_home_a_stamp_fails(home: Path) -> None:
     """F82: without HOME there is no place for a stamp, and the error names the variables."""
     script = "import os; os.path.expanduser = lambda path: path; from burnctl.cli import main; raise SystemExit(main())"
     done = subprocess.run(

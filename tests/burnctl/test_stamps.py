@@ -55,7 +55,7 @@ def test_a_person_sees_a_table(stamped: Path) -> None:
     assert SESSION in narrow
 
 
-def test_a_program_gets_what_the_socket_says(stamped: Path, daemon: Daemon) -> None:
+def test_json_is_the_answer_of_the_socket(stamped: Path, daemon: Daemon) -> None:
     """--json: all pages in one answer of the same shape."""
     with daemon.wire() as wire:
         said = wire.call("stamps.list")

@@ -111,7 +111,7 @@ def test_a_broken_price_file_is_noted_below_every_report() -> None:
     assert "Prices: models.dev.json: is not JSON." in comparison(said, Screen(80))
 
 
-def test_a_chart_has_every_day_that_was_asked_for() -> None:
+def test_a_chart_has_every_day_that_was_requested() -> None:
     """Days without turns before the first and after the last are shown, up to today; future days are not."""
     series = [{"key": "2026-05-03", "turns": 1, "costUsd": 2.0}]
 
@@ -139,7 +139,7 @@ def test_a_chart_has_every_day_that_was_asked_for() -> None:
         (1300, f"by month {'█' * 39}▆ up to $31.00, the last 40 months"),
     ],
 )
-def test_the_line_of_costs_says_what_a_cell_is(length: int, said: str) -> None:
+def test_the_line_of_costs_shows_what_a_cell_is(length: int, said: str) -> None:
     """A cell is a day, a calendar week or a month, as the line states."""
     days = [date(2025, 1, 1) + timedelta(days=n) for n in range(length)]  # from a Wednesday on
     series = [{"key": day.isoformat(), "turns": 1, "costUsd": 1.0} for day in days]
@@ -233,7 +233,7 @@ def comparison(said: dict[str, Any], screen: Screen) -> str:
 
 
 @pytest.mark.parametrize("width", [80, 160])
-def test_a_comparison_says_what_it_knows_and_what_it_does_not(width: int) -> None:
+def test_a_comparison_shows_what_it_knows_and_what_it_does_not(width: int) -> None:
     """Dashes where there is no data, a mark for little, intervals beside rates, and what the whole rests on."""
     judged = {
         "oneShotRate": 0.2,
@@ -312,7 +312,7 @@ def test_what_if_is_labelled_where_it_is_shown() -> None:
         (None, "3 requests without a price as other: $9.00 (any)."),
     ],
 )
-def test_what_if_tells_apart_what_has_no_price(actual: float | None, said: str) -> None:
+def test_what_if_distinguishes_what_has_no_price(actual: float | None, said: str) -> None:
     """A model without a price is not shown as a sum of money or as $0.00."""
     what_if = {"model": "other", "costUsd": actual and 1.0, "actualUsd": actual, "note": "any"}
     what_if |= {"unpricedTurns": 3, "unpricedCostUsd": 9.0}

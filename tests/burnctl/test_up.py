@@ -48,7 +48,7 @@ def test_the_first_look_shows_what_was_spent_and_what_to_ask_next(folder: Path) 
 
 
 def test_a_full_disk_is_named_instead_of_waiting(folder: Path) -> None:
-    """`up` and `restart` explain once for all sources why old logs cannot be read; `status` says blocked."""
+    """`up` and `restart` explain once for all sources why old logs cannot be read; `status` shows blocked."""
     machine = Machine(str(folder / "machine"))
     machine.write_logs(time.time())
     home = Home(folder / "home")
@@ -64,7 +64,7 @@ def test_a_full_disk_is_named_instead_of_waiting(folder: Path) -> None:
     assert "  blocked \u00b7 pid" in run(home, "status").stdout
 
 
-def test_without_logs_it_says_so_and_shows_the_demo(folder: Path) -> None:
+def test_without_logs_up_lists_folders_and_shows_the_demo(folder: Path) -> None:
     """Where no agent ever ran, `up` lists the folders that burnd watches and shows the demo."""
     (folder / "tmp").mkdir()
     home = Home(folder / "home")

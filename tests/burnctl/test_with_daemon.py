@@ -63,7 +63,7 @@ def test_up_and_down(machine: Home) -> None:
 
 
 def test_restart_uses_new_settings(machine: Home) -> None:
-    """`config set` says that a restart is needed, `config show` that it is pending, and the restart applies it."""
+    """`config set` states that a restart is needed, `config show` that it is pending, and the restart applies it."""
     run(machine, "up")
     before = pid_of(machine)
     answer = run(machine, "config", "set", "log.level", "debug").stdout
@@ -125,7 +125,7 @@ def test_many_at_once_start_one(machine: Home) -> None:
     assert run(machine, "status").returncode == 3
 
 
-def test_a_daemon_that_cannot_start_says_why(machine: Home) -> None:
+def test_a_daemon_that_cannot_start_gives_the_reason(machine: Home) -> None:
     """In its own words, with the place to look, at once."""
     machine.root.mkdir(mode=0o700)
     machine.config.write_text('[content]\nstore = "some"\n')

@@ -79,7 +79,7 @@ def test_a_turn_that_edits(calls: list[Call], words: tuple[str, ...], expected: 
 
 @pytest.mark.parametrize("words", [(), CLASSES])
 @pytest.mark.parametrize("failed", [False, True])
-def test_a_shell_command_gives_its_family_whatever_the_prompt_says(words: tuple[str, ...], failed: bool) -> None:
+def test_a_shell_command_gives_its_family_whatever_the_prompt_states(words: tuple[str, ...], failed: bool) -> None:
     said = {command: label([Call("Bash", command=command, failed=failed)], words, reasoned=True) for _, command in EACH}
     assert said == {command: name for name, command in EACH}
 
@@ -145,7 +145,7 @@ def test_every_harness_counts_in_the_walk() -> None:
     assert retries([Call("apply_patch"), Call("exec_command"), Call("write_file")]) == 1
 
 
-def test_the_walk_goes_on_from_turn_to_turn() -> None:
+def test_the_walk_continues_from_turn_to_turn() -> None:
     walk = Walk()
     for turn in ([EDIT], [RUN], [READ], [EDIT, RUN], [], [EDIT]):
         walk = step(walk, turn)

@@ -51,7 +51,7 @@ def test_a_case_comes_out_as_expected(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
-def test_a_case_says_what_it_shows(folder: Path) -> None:
+def test_a_case_explains_itself(folder: Path) -> None:
     assert sorted(path.name for path in folder.iterdir()) == ["README.md", "expected.json", "input.json"]
     assert (folder / "README.md").read_text(encoding="utf-8").strip()
 

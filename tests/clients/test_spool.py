@@ -134,7 +134,7 @@ async def test_odd_files_in_the_spool_are_harmless(opened: Opened) -> None:
 async def test_what_cannot_be_read_now_stays(
     opened: Opened, monkeypatch: pytest.MonkeyPatch, call: str, error: int
 ) -> None:
-    """P1: an error of disk, permissions or descriptors says nothing about a file: it stays, and is reported."""
+    """P1: an error of disk, permissions or descriptors proves nothing about a file: it stays, and is reported."""
     pipeline = await opened()
     put_in_spool(pipeline.home.spool, stamp_record(n="1"))
     put_in_spool(pipeline.home.spool, stamp_record(n="2"))
@@ -164,7 +164,7 @@ def _failing_once(call: Callable[..., Any], error: int) -> Callable[..., Any]:
 
 
 async def test_without_room_everything_stays(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
-    """F41: files wait while the disk is full, the state says so, and they are recorded when there is space."""
+    """F41: files wait while the disk is full, the state reports it, and they are recorded when there is space."""
     pipeline = await opened()
     put_in_spool(pipeline.home.spool, stamp_record())
     spool = spool_of(pipeline)

@@ -96,7 +96,7 @@ def test_an_answer_shared_by_six_forks_is_stored_once(store: ContentStore) -> No
         assert [r.text for r in read_content(store, f"fork{n}")] == [BIG]
 
 
-def test_one_message_can_be_asked_for(store: ContentStore) -> None:
+def test_one_message_can_be_requested(store: ContentStore) -> None:
     append_content(store, [text("m1", "one"), text("m2", "two"), text("m1", "more", b=1)], NOW)
     assert [r.text for r in read_content(store, "s1", "m1")] == ["one", "more"]
     assert read_content(store, "s1", "nobody") == []

@@ -340,7 +340,7 @@ async def test_a_session_that_only_has_a_mode_can_be_forgotten(opened: Opened) -
 
 
 @pytest.mark.parametrize("damage", [b"", b"rubbish" * 999])
-async def test_damaged_blobs_are_set_aside(opened: Opened, damage: bytes) -> None:
+async def test_damaged_blobs_are_moved_aside(opened: Opened, damage: bytes) -> None:
     """A damaged file of blobs costs the large texts in it, said as such, and nothing else."""
     pipeline = await opened()
     await pipeline.commit(chatter())
@@ -359,7 +359,7 @@ async def test_damaged_blobs_are_set_aside(opened: Opened, damage: bytes) -> Non
 
 
 @pytest.mark.parametrize("how", ["forget", "prune"])
-async def test_words_go_from_blobs_that_were_set_aside(opened: Opened, how: str) -> None:
+async def test_words_go_from_blobs_that_were_moved_aside(opened: Opened, how: str) -> None:
     """I6: a damaged file of blobs is kept for recovery until some of its text must be deleted."""
     pipeline = await opened()
     await pipeline.commit(chatter())

@@ -82,7 +82,7 @@ def test_the_debian_package_works(tmp_path: Path) -> None:
     _try_out(root / "usr/lib/burnd/bin/python3", tmp_path)
 
 
-def test_the_debian_package_says_what_it_is() -> None:
+def test_the_debian_package_names_its_version_and_python() -> None:
     """Version and the Python it is made for."""
     if shutil.which("dpkg") is None:
         pytest.skip("needs Debian's dpkg, which names the kind of machine")

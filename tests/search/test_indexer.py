@@ -268,7 +268,7 @@ def _planned(db: sqlite3.Connection, session_id: str, known: Any, landed: Any) -
     return plan, steps
 
 
-async def test_words_at_hand_go_with_their_content(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_words_in_memory_go_with_their_content(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
     """Words of a forgotten session are not used for records at the same position."""
     async with library(opened) as lib:
         monkeypatch.setattr(SearchIndexer, "_work", lambda *_: anyio.sleep(0.01))
@@ -462,7 +462,7 @@ async def test_without_content_there_is_nothing_to_search(opened: Opened, mode: 
 
 
 async def test_without_tantivy_everything_else_works(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the library, search says so and the pipeline continues."""
+    """Without the library, search reports it and the pipeline continues."""
     real = builtins.__import__
 
     def importing(name: str, *args: Any, **kwargs: Any) -> Any:
@@ -497,7 +497,7 @@ async def test_its_files_are_private(opened: Opened) -> None:
 
 
 async def test_it_lets_go_of_its_writer_when_idle(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With nothing to do its memory and threads are given back, and taken again when there is."""
+    """With nothing to do its memory and threads are returned, and taken again when there is."""
     monkeypatch.setattr(indexer, "IDLE_S", 0.01)
     async with library(opened) as lib:
         await lib.add(text("m0", "apple"))

@@ -122,7 +122,7 @@ async def test_whatever_is_typed_is_words(opened: Opened) -> None:
         await lib.search("word " * 20_000)
 
 
-async def test_a_hit_says_where_and_what(opened: Opened) -> None:
+async def test_a_hit_shows_where_and_what(opened: Opened) -> None:
     """Its session, rail and number, a score, the session's facts, and the messages around it in order."""
     async with library(opened) as lib:
         await filled(lib)
@@ -155,7 +155,7 @@ async def test_a_tools_name_is_shown_where_it_matched(opened: Opened) -> None:
         assert [matched["snippet"][a:b] for a, b in matched["highlights"]] == ["zebrafish"]
 
 
-async def test_a_result_says_of_which_tool_it_is(opened: Opened) -> None:
+async def test_a_result_names_its_tool(opened: Opened) -> None:
     """Also where its call is not shown."""
     async with library(opened) as lib:
         calls = tuple(ToolCall(id=f"c{n}", name=f"Tool{n}") for n in range(3))
@@ -576,7 +576,7 @@ async def test_a_phrase_is_found_behind_better_matches(opened: Opened) -> None:
 async def test_looking_for_a_phrase_takes_no_longer_than_it_may(
     opened: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With very many candidates only the best are checked, and the answer says so."""
+    """With very many candidates only the best are checked, and the answer reports it."""
     async with library(opened) as lib:
         await lib.add(*[text(f"m{i}", "white and black", session_id=f"s{i}") for i in range(100)])
         await lib.add(text("m", "black and white " + "among many other words " * 30, session_id="long"))
@@ -694,7 +694,7 @@ async def test_what_a_tool_answered_in_blocks_is_shown_as_its_text(opened: Opene
         assert matched["snippet"] == "blockwise one\ntwo"
 
 
-async def test_what_is_cut_says_so_however_it_is_written(opened: Opened) -> None:
+async def test_cut_text_is_marked_however_it_is_written(opened: Opened) -> None:
     """A neighbour's text of escapes, six bytes each in JSON, fills its snippet like any other."""
     async with library(opened) as lib:
         await lib.add(tool_result("r1", "\u001b" * 9000), text("a1", "the needle", ts=at(3)))

@@ -37,7 +37,7 @@ async def asked(lib: Library, query: str, **params: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("mode", ["hash-only", "off"])
-async def test_an_empty_answer_says_why(opened: Opened, mode: str) -> None:
+async def test_an_empty_answer_gives_the_reason(opened: Opened, mode: str) -> None:
     """Without content the answer names the mode."""
     async with library(opened, mode) as lib:
         await lib.add(text("m", "apple"), entries=[turn("m")])
@@ -60,8 +60,8 @@ async def test_complete_content_needs_no_note(opened: Opened) -> None:
         assert "note" not in await asked(lib, "pear", session="s1")
 
 
-async def test_a_session_of_which_nothing_is_kept_says_so(opened: Opened) -> None:
-    """Pruned, or never stored: the answer to a request for it says so."""
+async def test_a_session_without_content_is_marked(opened: Opened) -> None:
+    """Pruned, or never stored: the answer to a request for it reports it."""
     async with library(opened) as lib:
         await lib.add(text("m", "apple"), entries=[turn("m"), turn("n", session_id="bare")])
         await lib.pipeline.forget(["s1"])

@@ -65,7 +65,7 @@ def test_content_is_read_in_pages(home: Home) -> None:
         assert wire.error("content.read", session="s1", limit=501)["data"]["name"] == "bad_params"
 
 
-def test_a_very_long_piece_is_cut_and_says_so(home: Home) -> None:
+def test_a_very_long_piece_is_cut_and_marked(home: Home) -> None:
     """F71: no answer grows beyond what a client takes; many long ones make short pages."""
     log = Transcript(session="s1")
     log.prompt("x" * (3 << 20))
@@ -85,7 +85,7 @@ def test_a_very_long_piece_is_cut_and_says_so(home: Home) -> None:
         assert records[9]["toolUse"]["input"].startswith('{"command":"zzz')
 
 
-def test_prune_tells_and_then_does(home: Home) -> None:
+def test_a_dry_run_shows_what_prune_deletes(home: Home) -> None:
     """A dry run gives the exact bytes; the command deletes them; usage stays."""
     shared, own = random.Random(1), random.Random(2)  # text that cannot be made smaller by much
     words = shared.randbytes(5000).hex()

@@ -78,7 +78,7 @@ def check(daemon: Daemon, method: Shown) -> None:
 
 
 def _provoke(daemon: Daemon, wire: Wire) -> dict[str, Any]:
-    """Makes a turn land, and hears of it."""
+    """Makes a turn land, and receives it."""
     from tests.harness.claude_code.transcript import text
     from tests.server.logs import conversation, write
 

@@ -34,7 +34,7 @@ def said(live: Daemon, line: bytes) -> dict[str, Any]:
     "raw_id",
     ["1", "-7", "0", '"a"', '""', '"\\u00e9\\n"', "null", "1.5", "1.50", "1e3", "123456789012345678901234567890"],
 )
-def test_an_id_is_given_back_as_it_was_written(live: Daemon, raw_id: str) -> None:
+def test_an_id_is_returned_as_it_was_written(live: Daemon, raw_id: str) -> None:
     """Every id that JSON-RPC allows comes back byte for byte."""
     with live.wire() as wire:
         wire.send(b'{"jsonrpc":"2.0","id":' + raw_id.encode() + b',"method":"config.show"}\n')
@@ -228,7 +228,7 @@ def test_parsing_raises_nothing_else(data: bytes) -> None:
         rpc.parse(data)
 
 
-def test_an_answer_too_large_says_to_page() -> None:
+def test_an_answer_too_large_advises_to_page() -> None:
     """F71: no frame over 8 MiB; the error suggests paging."""
     with pytest.raises(rpc.Fault) as raised:
         rpc.answer(rpc.NO_ID, {"rows": ["x" * 1000] * 10_000})

@@ -67,7 +67,7 @@ async def test_every_filter_gives_what_the_daemon_gives(tmp_path: Path, logs: Pa
     assert not (tmp_path / "none").exists()
 
 
-async def test_what_the_logs_alone_cannot_tell_is_refused(tmp_path: Path, logs: Path) -> None:
+async def test_what_the_logs_alone_cannot_answer_is_refused(tmp_path: Path, logs: Path) -> None:
     for params in ({"by": "activity"}, {"by": "tag:team"}, {"quality": True}, {"workflow": "w"}, {"by": "nonsense"}):
         assert (await ask(tmp_path / "none", **params))["error"]["code"] == protocol.BAD_PARAMS, params
     assert (await ask(tmp_path / "none", "waste"))["error"]["code"] == protocol.NO_SUCH_METHOD

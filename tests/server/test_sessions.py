@@ -199,8 +199,8 @@ def test_mistakes_are_reported(live: Daemon) -> None:
         assert wire.error("sessions.new", agent="", sender="x")["code"] == protocol.REFUSED
 
 
-def test_search_says_why_it_is_empty(home: Home) -> None:
-    """Without content there is nothing to find, and the answer says so."""
+def test_an_empty_search_gives_the_reason(home: Home) -> None:
+    """Without content there is nothing to find, and the answer reports it."""
     for mode in ("hash-only", "off"):
         with running(home, RELAYBURN_CONTENT_STORE=mode) as daemon, daemon.wire() as wire:
             answer = wire.call("sessions.search", query="anything")

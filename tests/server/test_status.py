@@ -174,7 +174,7 @@ def test_a_root_announced_before_it_exists_is_read_later(home: Home) -> None:
         until(lambda: wire.call("status")["ledger"]["openTurns"] == 1)
 
 
-def test_a_rebuild_tells_how_far_it_is(home: Home) -> None:
+def test_a_rebuild_shows_how_far_it_is(home: Home) -> None:
     """Progress while it lasts, then the answer; questions are answered from the old index meanwhile."""
     with running(home) as daemon, daemon.wire() as wire, daemon.wire() as other:
         stamp_often(wire, STAMPS)

@@ -61,7 +61,7 @@ def test_turns_are_streamed_as_they_land(home: Home) -> None:
         assert time.monotonic() - begun < 2 * noise()
 
 
-def test_only_what_was_asked_for_is_streamed(live: Daemon) -> None:
+def test_only_what_was_requested_is_streamed(live: Daemon) -> None:
     """By session, by project, by source."""
     with live.wire() as wire, live.wire() as other, live.wire() as none:
         wire.call("tail", session="asked-2")

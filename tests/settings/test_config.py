@@ -114,7 +114,7 @@ def test_every_key_is_documented() -> None:
         assert not key.env or f"`{key.env}`" in text
 
 
-def test_the_home_is_where_the_variable_says(tmp_path: Path) -> None:
+def test_the_home_is_where_the_variable_states(tmp_path: Path) -> None:
     assert find_home({"RELAYBURN_HOME": "/x/y"}).root == Path("/x/y")
     assert find_home({"HOME": str(tmp_path)}).root == tmp_path / ".relayburn"
 

@@ -83,7 +83,7 @@ def test_rows_come_before_the_cursor(server: Server) -> None:
         (503, "", Unreachable),
     ],
 )
-def test_an_error_says_whether_to_try_again(server: Server, status: int, text: str, error: type[Exception]) -> None:
+def test_an_error_states_whether_to_try_again(server: Server, status: int, text: str, error: type[Exception]) -> None:
     server.answers = [(status, text)]
     with closing(Connection(server.url, "burnd", "hush")) as connection, pytest.raises(error):
         connection.rows("SELECT 1")

@@ -117,7 +117,7 @@ def test_a_crash_before_old_rows_are_deleted_starts_over() -> None:
         assert (feed.asked[0]["restart"], feed.asked[0]["cursor"]) == (True, "c1")
 
 
-def test_a_reset_is_noted_before_its_first_rows_and_goes_on_after_a_crash(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reset_is_noted_before_its_first_rows_and_continues_after_a_crash(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "BATCH_ROWS", 1)
     target = Memory(json.dumps({"feed": "c1", "labels": LABELS.digest}))
     answers = [page(n, more=n < 4, reset=True, turns=[turn(f"{n}")]) for n in (2, 3, 4)]
@@ -253,7 +253,7 @@ def test_a_name_that_no_project_has_is_reported_before_anything_is_sent(capsys: 
     assert target.batches == []
 
 
-def test_watching_goes_on_after_failures_and_ends_when_refused(home_folder: Path) -> None:
+def test_watching_continues_after_failures_and_ends_when_refused(home_folder: Path) -> None:
     class Stop(Exception): ...
 
     class Away(Feed):
