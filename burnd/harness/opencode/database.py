@@ -471,9 +471,10 @@ def _fetch_together(db: sqlite3.Connection, schema: Schema, ids: Sequence[str]) 
         f"WHERE message_id IN ({_marks(ids)}) ORDER BY message_id, id"
     )
     for message, part, updated, data in db.execute(sql, ids):
-        parts[message].append(PartRow(text(part), number(updated), data_of(data)))
-        size += len(parts[message][-1].data)
-        if size > WHOLE_BYTES or len(parts[message]) > MOST_PARTS:
+        part_row, others = PartRow(text(part), number(updated), data_of(data)), parts[message]
+        others.append(part_row)
+        size += len(part_row.data)
+        if size > WHOLE_BYTES or len(others) > MOST_PARTS:
             raise _TooMuch
     messages: dict[str, MessageRow] = {}
     sql = f"SELECT id, time_created, {schema.message_updated}, data FROM message WHERE id IN ({_marks(ids)})"

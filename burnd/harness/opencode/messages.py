@@ -405,26 +405,29 @@ def _context(
         info = _fields(row.data)
         if bytes(memoryview(info.get("summary", _NULL))[:1]) == b"{":
             del info["summary"]  # the changed files, which opencode adds later
-        parts: list[dict[str, Any]] = []
+        parts: list[bytes] = []
         for stored, (part_id, part) in zip(row.parts, decoded.parts, strict=True):
             if stored.size is not None:
                 return None
             if part.type == "reasoning" and not reasoning:
                 continue
-            fields: dict[str, Any] = _fields(stored.data)
-            known: dict[str, Any] = {}
-            if (number := numbers.get(part.text or "")) is not None:
-                known["text"] = {HOLE: number}
+            number, data = numbers.get(part.text or ""), stored.data
+            is_plain = data.startswith(b'{"') and data.endswith(b"}") and b'"id":' not in data
+            if is_plain and number is None and part_id not in inputs and len(data) <= _COPIED_BYTES:
+                parts.append(b'{"id":%b,%b' % (_encode(part_id), data[1:]))
+                continue
+            fields: dict[str, Any] = _fields(data)
+            known: dict[str, Any] = {"text": {HOLE: number}} if number is not None else {}
             if part.state is not None and part_id in inputs:
                 state: dict[str, Any] = {"input": {HOLE: inputs[part_id]}}
                 if (number := numbers.get(part.state.output or "")) is not None:
                     state["output"] = {HOLE: number}
                 known["state"] = _shortened(_fields(fields["state"]), numbers, state) | state
-            parts.append({"id": part_id, **_shortened(fields, numbers, known), **known})
-        context = _encode({"info": _shortened(info, numbers), "parts": parts}).decode()
+            parts.append(_encode({"id": part_id, **_shortened(fields, numbers, known), **known}))
+        context = b'{"info":%b,"parts":[%b]}' % (_encode(_shortened(info, numbers)), b",".join(parts))
+        return context.decode()
     except FAILURES:  # a row that had to be repaired
         return None
-    return context
 
 
 def _shortened(

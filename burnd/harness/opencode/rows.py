@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple
@@ -12,6 +11,7 @@ import msgspec
 from burnd.harness.tool_calls import release
 from burnd.logfiles.log_reader import CUT, cut_reason
 from burnd.records import Usage
+from burnd.records.codec import hash_of
 from burnd.records.foreign_json import Rejected, Repaired, SafeDecoder
 from burnd.records.names import Name
 from burnd.records.times import to_iso
@@ -224,8 +224,7 @@ def _unusable(decoded: object, name: str, row: MessageRow | PartRow) -> list[Unu
 
 def digest_of(values: Iterable[object]) -> int:
     """A 64-bit hash that is the same in every process."""
-    data = "\x1f".join(map(repr, values)).encode("utf-8", "surrogatepass")
-    return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "big", signed=True)
+    return hash_of(msgspec.msgpack.encode(tuple(values)))
 
 
 def milliseconds(value: Number) -> int | None:
