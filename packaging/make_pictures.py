@@ -22,8 +22,7 @@ from rich.text import Text
 
 from burnctl.client import Client
 from burnctl.daemon import stop
-from burnctl.demo.machine import Machine
-from burnctl.demo.stories import live
+from burnctl.demo_machine import Machine, live
 
 _CONSOLE = Console()
 FOLDER = Path(__file__).parents[1] / "docs" / "pictures"

@@ -17,7 +17,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
 
-    from burnctl.demo.machine import Machine
+    from burnctl.demo_machine import Machine
 
 HELP = (
     "shows the overview, where the most expensive session's money went, and what could have been saved, on made-up "
@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from burnctl.daemon import stop
-    from burnctl.demo.machine import Machine
+    from burnctl.demo_machine import Machine
 
     def leave(number: int, _frame: object) -> None:
         raise SystemExit(128 + number)
@@ -111,7 +111,7 @@ def _goes_on(place: str) -> bool:
 def _begin(machine: Machine, client: Client) -> None:
     from burnctl.daemon import await_answer
     from burnctl.daemon_process import Detached
-    from burnctl.demo.stories import live
+    from burnctl.demo_machine import live
     from burnd.paths import find_home
 
     now = time.time()

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from burnctl.demo.machine import Machine
+from burnctl.demo_machine import Machine
 from tests import warm
 
 

@@ -23,8 +23,7 @@ from unittest import mock
 
 from burnctl import cli
 from burnctl.client import Client
-from burnctl.demo.machine import Machine
-from burnctl.demo.stories import live
+from burnctl.demo_machine import Machine, live
 from burnctl.render.numbers import use_currency
 from burnd.contract.results.daemon import Status
 

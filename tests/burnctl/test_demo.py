@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from burnctl.demo.machine import Machine
+from burnctl.demo_machine import Machine
 from burnd.paths import Home
 from tests.burnctl.invoke import TerminalProcess
 

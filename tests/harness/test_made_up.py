@@ -170,6 +170,6 @@ def test_it_is_documented(tree: Path, home: Home) -> None:
     folder = home.root / "demo"
     machine.run(
         "-c",
-        f"from burnctl.demo.machine import Machine; print(len(Machine({str(folder)!r}).write_logs(1_780_000_000)))",
+        f"from burnctl.demo_machine import Machine; print(len(Machine({str(folder)!r}).write_logs(1_780_000_000)))",
     )
     assert len(list((folder / "madeup" / "sessions").iterdir())) == 1

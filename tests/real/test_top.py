@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from burnctl.demo.stories import live
+from burnctl.demo_machine import live
 from tests.burnctl.demo_home import DemoHome, demo_home
 
 pytestmark = pytest.mark.real

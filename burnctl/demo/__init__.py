@@ -1,1 +1,0 @@
-"""A made-up machine with a few days of sessions of three harnesses."""
