@@ -13,7 +13,7 @@ from burnctl.connection import result_of
 from burnctl.daemon import print_note
 from burnctl.errors import BurnctlError
 from burnctl.service.units import wherever
-from burnd.paths import Home, find_home, user_home
+from burnd.paths import Home, find_home, user_home, working_folder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Detached:
                 stdout=log,
                 stderr=log,
                 cwd="/",
-                env=os.environ | wherever(os.environ, _working_folder()),
+                env=os.environ | wherever(os.environ, working_folder() or "/"),
                 umask=0o077,  # as in its unit: not every library creates private files
                 start_new_session=True,
             )
@@ -110,13 +110,6 @@ def spawn() -> Detached | Service:
     except OSError as error:
         reason = f"{error.filename}: {error.strerror}" if error.filename else str(error)
         raise BurnctlError(f"burnd cannot be started: {reason}", "see: burnctl doctor") from None
-
-
-def _working_folder() -> str:
-    try:
-        return os.getcwd()
-    except OSError:
-        return "/"  # a deleted folder
 
 
 def log_setting() -> str:

@@ -22,6 +22,7 @@ from burnd.contract import Param, Params
 from burnd.contract import reports as report
 from burnd.contract import sessions as session
 from burnd.harness.registry import PRODUCTS
+from burnd.paths import working_folder
 
 MOST_BYTES: Final = 40_000  # of one answer
 BRIEF_BYTES: Final = 2_500  # of one without `full` or a limit
@@ -404,7 +405,7 @@ def _own_session(client: Client) -> str:
     """
     if named := next((os.environ[key] for key in OWN_SESSION if os.environ.get(key)), None):
         return named
-    here = os.getcwd()
+    here = working_folder() or "/"
     try:
         found = client.ask(session.ListParams, {"project": here, "limit": _FOLDER_SESSIONS})["sessions"]
     except Failed as error:

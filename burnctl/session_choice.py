@@ -6,6 +6,7 @@ from burnctl import flags
 from burnctl.errors import BurnctlError, Failed
 from burnd import protocol
 from burnd.contract import Params, param
+from burnd.paths import working_folder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def chosen_session(client: Client, given: argparse.Namespace) -> str:
     if given.costliest:
         ids = [row["key"] for row in client.summary(by="session", limit=1)["rows"] if row["key"]]
     else:
-        sessions = [] if given.last else _last(client, _folder())
+        sessions = [] if given.last else _last(client, working_folder())
         ids = [one["sessionId"] for one in sessions or _last(client, None)]
     if not ids:
         raise BurnctlError("no session is recorded yet", "burnctl status shows what burnd reads")
@@ -109,15 +110,6 @@ def _last(client: Client, project: str | None) -> list[SessionRow]:
             raise
         return []
     return [one for one in sessions if not one["parentSessionId"]] or sessions
-
-
-def _folder() -> str | None:
-    import os
-
-    try:
-        return os.getcwd()
-    except OSError:  # the folder was deleted
-        return None
 
 
 def _titled(client: Client) -> Iterator[SessionRow]:

@@ -61,6 +61,14 @@ def home_folder(env: Mapping[str, str] = os.environ) -> str:
     return os.path.join(folder, ".relayburn")
 
 
+def working_folder() -> str | None:
+    """None if it was deleted."""
+    try:
+        return os.getcwd()
+    except OSError:
+        return None
+
+
 def socket_file(home: str, env: Mapping[str, str] = os.environ) -> str:
     if path := env.get("BURND_SOCKET"):
         return _absolute(path)

@@ -12,6 +12,7 @@ from burnctl.commands.run import (
     WrapperFlags,
     after_dashes,
     content_mode,
+    folder_of_run,
     print_claimed,
     print_note,
     print_session,
@@ -19,6 +20,7 @@ from burnctl.commands.run import (
 from burnctl.errors import BurnctlError
 from burnd.harness.claude_code.product import PRODUCT, live_sessions, project_folders
 from burnd.harness.claude_code.product import config_folder as named_config_folder
+from burnd.paths import working_folder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -99,7 +101,7 @@ class TaggedRun:
 
     def run_in_background(self, program: str, arguments: Sequence[str]) -> int:
         """Runs `claude --bg`, which starts a session with a new id and exits."""
-        folder = os.getcwd()
+        folder = folder_of_run()
         roots = [self._config] if os.environ.get("CLAUDE_CONFIG_DIR") else []
         claim = Claim(folder, PRODUCT.program, self._tags, self._mode, roots)
         claim.open()
@@ -183,7 +185,7 @@ class TaggedRun:
 
     def _look(self) -> Look:
         try:
-            return look(self._config, os.getcwd())
+            return look(self._config, working_folder() or "/")
         except OSError:
             return {}
 

@@ -14,6 +14,7 @@ from burnctl.render.numbers import counted, money, number, percent
 from burnctl.render.tables import Column, table
 from burnctl.render.text import clean
 from burnd.contract.reports import OverheadParams
+from burnd.paths import working_folder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ _SECTIONS = 8
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add(parser, OverheadParams, only=("project", "since", "until"), usual={"project": "."})
-    parser.set_defaults(project=os.getcwd())
+    parser.set_defaults(project=working_folder() or ".")
     flags.report(parser)
 
 

@@ -14,6 +14,7 @@ from burnctl.progress import waiting
 from burnctl.render.text import clean
 from burnd.contract import Params, param
 from burnd.harness.registry import BY_SOURCE
+from burnd.paths import working_folder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -143,7 +144,7 @@ def _folder(product: Product, *, loads: bool) -> str:
     import tempfile
 
     if loads:
-        return tempfile.mkdtemp(prefix="burnctl-restore-") if shutil.which(product.program) else os.getcwd()
+        return tempfile.mkdtemp(prefix="burnctl-restore-") if shutil.which(product.program) else working_folder() or "."
     homes = product.homes(os.environ, os.path.expanduser("~"))
     return next((home for home in homes if os.path.isdir(home)), homes[0])
 

@@ -15,6 +15,7 @@ from burnctl.client import Client
 from burnctl.errors import BurnctlError, UsageError
 from burnd.contract import Params, param
 from burnd.harness.registry import PRODUCTS
+from burnd.paths import working_folder
 from burnd.protocol import USAGE_FIELDS
 
 TYPE_CHECKING = False
@@ -45,7 +46,7 @@ def run(options: argparse.Namespace) -> int:
     if not command:
         raise UsageError("run: COMMAND is missing", "for example: burnctl run --tag workflowId=wf-1 -- opencode")
     program = foreground.find_program(command[0])
-    claim = Claim(_working_folder(), os.path.basename(program), tags, mode)
+    claim = Claim(folder_of_run(), os.path.basename(program), tags, mode)
     claim.open()
     status = foreground.run(program, command[1:])
     claim.close()
@@ -54,11 +55,10 @@ def run(options: argparse.Namespace) -> int:
     return status.code
 
 
-def _working_folder() -> str:
-    try:
-        return os.getcwd()
-    except OSError:
-        raise BurnctlError("this folder no longer exists", "change to another one first") from None
+def folder_of_run() -> str:
+    if (folder := working_folder()) is None:
+        raise BurnctlError("this folder no longer exists", "change to another one first")
+    return folder
 
 
 _SOURCES = {product.program: product.source for product in PRODUCTS}

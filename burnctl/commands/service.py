@@ -9,6 +9,7 @@ from burnctl import flags
 from burnctl.errors import BurnctlError
 from burnctl.output import as_json
 from burnd.contract import Params, param
+from burnd.paths import working_folder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ def run(options: argparse.Namespace) -> int:
             socket = socket_file(home)
         except ValueError as error:
             raise BurnctlError(str(error)) from None
-        variables = variables_in(os.environ, os.getcwd())
+        variables = variables_in(os.environ, working_folder() or "/")
         own = {name: value for name in PUSH_VARIABLES if push and (value := os.environ.get(name))}
         settings = Settings(variables, command_of(sys.executable), home, os.path.abspath(socket), push, own)
         if options.print:
