@@ -7,13 +7,15 @@ import time
 from burnctl.client import Client
 from burnctl.errors import BurnctlError, Failed, UsageError
 from burnctl.push.clickhouse import Connection, literal
+from burnctl.push.clickhouse_tables import HOUR, sums_once
 from burnctl.push.schema import KEYS, TABLES
-from burnctl.push.views import TEAMS, DuckDB, quoted, views
+from burnctl.push.views import MEASURES, TEAM_OF, TEAMS, DuckDB, quoted, views
 from burnd import protocol
+from burnd.fleet.selection import between
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
     from burnd.contract import Params
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 
     Report = Callable[[Engine, Any, int], dict[str, Any]]
 
+_HOUR_MS = 3_600_000
 _WHOLE = {"done": True, "percent": None, "secondsLeft": None, "blocked": None}
 
 
@@ -91,8 +94,33 @@ class ClickHouseEngine:
     def text(self, value: str) -> str:
         return literal(value)
 
+    def sums(self, columns: Sequence[str], where: str, begin: int | None, end: int | None) -> list[list[Any]]:
+        """Reads the sums by hour for the whole hours of a period, if the question permits, and rows for its edges."""
+        keys = {f"key_{n}": self._team() if column == "team" else column for n, column in enumerate(columns)}
+        measures = {f"measure_{n}": sql for n, sql in enumerate(MEASURES)}
+        return self.rows(sums_once(keys, measures, where, self._times(begin, end)))
+
+    def _times(self, begin: int | None, end: int | None) -> list[str]:
+        """A period as conditions: its whole hours, and what is before and after them."""
+        first = begin + -begin % _HOUR_MS if begin is not None else None
+        last = end - end % _HOUR_MS if end is not None else None
+        at = self.milliseconds("ts")
+        if first is not None and last is not None and first > last:  # within an hour
+            return [between(at, begin, end)]
+        edges = [between(at, *edge) for edge in ((begin, first), (last, end)) if edge[0] != edge[1]]
+        return [between(self.hour("ts"), first, last), *edges]
+
+    def _team(self) -> str:
+        """The team of a turn without a join, which would keep the sums by hour from being read."""
+        rows = [("", ""), *self.rows(f"SELECT * FROM ({TEAM_OF}) AS t WHERE team IS NOT NULL")]
+        users, teams = (f"[{', '.join(map(literal, texts))}]" for texts in zip(*rows, strict=True))
+        return f"coalesce(nullIf(team_tag, ''), nullIf(transform(coalesce(\"user\", ''), {users}, {teams}, ''), ''))"
+
     def milliseconds(self, column: str) -> str:
         return f"toUnixTimestamp64Milli({column})"
+
+    def hour(self, column: str) -> str:
+        return f"(toUnixTimestamp({HOUR.replace('ts', column)}) * 1000)"
 
     def divided(self, expression: str, by: int) -> str:
         return f"intDiv({expression}, {by})"
@@ -118,8 +146,17 @@ class DuckDBEngine:
     def text(self, value: str) -> str:
         return "'" + value.replace("'", "''") + "'"
 
+    def sums(self, columns: Sequence[str], where: str, begin: int | None, end: int | None) -> list[tuple[Any, ...]]:
+        keys = ", ".join(f"{column} AS key_{n}" for n, column in enumerate(columns))
+        names = ", ".join(f"key_{n}" for n in range(len(columns)))
+        rows = f"SELECT {keys}, * FROM turns_once WHERE {where} AND {between(self.milliseconds('ts'), begin, end)}"
+        return self.rows(f"SELECT {names}, {', '.join(MEASURES)} FROM ({rows}) AS chosen GROUP BY {names}")
+
     def milliseconds(self, column: str) -> str:
         return f"epoch_ms({column})"
+
+    def hour(self, column: str) -> str:
+        return f"(epoch_ms({column}) // {_HOUR_MS} * {_HOUR_MS})"
 
     def divided(self, expression: str, by: int) -> str:
         return f"({expression} // {by})"

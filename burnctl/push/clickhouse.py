@@ -1,8 +1,4 @@
-"""ClickHouse as a push target, over its HTTP interface, with nothing but the standard library.
-
-Tables are ReplacingMergeTrees by key with `seq` as their version, so rows that are sent twice, or in another order,
-count once. Tables have no partitions: a turn that moves to another month would be in two of them.
-"""
+"""ClickHouse as a push target, over its HTTP interface, with nothing but the standard library."""
 
 from __future__ import annotations
 
@@ -15,16 +11,16 @@ import time
 from decimal import Decimal
 from urllib.parse import parse_qs, unquote, urlencode, urlsplit
 
-from burnctl.push.schema import KEYS, OLDEST_WRITER, SCHEMA_VERSION, TABLES, TOKENS
+from burnctl.push.clickhouse_tables import LONGEST_INSERT_S, SCHEMA_TABLE, statements
+from burnctl.push.schema import OLDEST_WRITER, SCHEMA_VERSION, TABLES, TOKENS
 from burnctl.push.target import Refused, Totals, Unreachable, check_schema
-from burnctl.push.views import ClickHouse, is_required, quoted, views
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
     from typing import Any
 
-    from burnctl.push.schema import Column, Row
+    from burnctl.push.schema import Row
     from burnctl.push.target import Batch, DayModel
 
 _PORTS = {"clickhouse": 8123, "clickhouses": 8443}
@@ -35,19 +31,6 @@ _BUSY = (202, 209, 210, 241, 242, 252, 319, 425, 999)  # too many queries or par
 _CREDENTIALS = (192, 193, 194, 492, 516)
 _RIGHTS = (497, 291)
 _NO_DATABASE = 81
-# Texts with few values in comparison with the rows.
-_FEW = frozenset(
-    (
-        *("machine", "user", "source", "session_id", "rail_id", "model", "model_name", "provider", "provider_name"),
-        *("project", "project_key", "git_branch", "speed", "quality", "activity", "stop_reason", "agent_id"),
-        "prompt_id",
-        *("agent_type", "agent", "version", "workflow", "persona", "price_date", "kind", "tool", "day", "reason"),
-        *("outcome", "role"),
-    )
-)
-# Not in TABLES, so `SELECT *` and inserts leave it out.
-_KEY_HASH = "key_hash UInt64 MATERIALIZED cityHash64(source, message_id) CODEC(NONE)"
-_ROLLUP = ("machine_id", "machine", "user", "team", "source", "model_name", "project_key", "project", "activity")
 
 
 class ClickHouseTarget:
@@ -61,7 +44,7 @@ class ClickHouseTarget:
 
     def open(self, machine_id: str) -> str | None:
         ask = self._connection.rows
-        self._connection.execute(f"CREATE TABLE IF NOT EXISTS push_schema {_SCHEMA_TABLE}")
+        self._connection.execute(f"CREATE TABLE IF NOT EXISTS push_schema {SCHEMA_TABLE}")
         ((there, oldest),) = ask("SELECT max(version), max(oldest_writer) FROM push_schema")
         check_schema(self._connection.name, there, oldest)
         if there < SCHEMA_VERSION:
@@ -123,61 +106,6 @@ class ClickHouseTarget:
         self._connection.close()
 
 
-def statements() -> Iterator[str]:
-    """Creates tables and views, and adds columns that older tables lack."""
-    for table, columns in TABLES.items():
-        fields = [f"{quoted(column.name)} {_type(table, column)} CODEC(ZSTD(1))" for column in columns]
-        keys = ", ".join(map(quoted, KEYS[table]))
-        yield (
-            f"CREATE TABLE IF NOT EXISTS {table} ({', '.join(fields)}) "
-            f"ENGINE = ReplacingMergeTree(seq) ORDER BY ({keys}) SETTINGS min_age_to_force_merge_seconds = 86400"
-        )
-        yield from (f"ALTER TABLE {table} ADD COLUMN IF NOT EXISTS {field}" for field in fields)
-    yield f"ALTER TABLE turns ADD COLUMN IF NOT EXISTS {_KEY_HASH}"
-    yield "ALTER TABLE turns MATERIALIZE COLUMN key_hash"  # of rows that an older burnctl has sent
-    yield (
-        "CREATE TABLE IF NOT EXISTS push_state (machine_id String, machine Nullable(String), "
-        "\"user\" Nullable(String), cursor String, seq Int64, schema Int64, at DateTime64(3, 'UTC'), version Int64) "
-        "ENGINE = ReplacingMergeTree(version) ORDER BY machine_id"
-    )
-    yield 'CREATE TABLE IF NOT EXISTS teams ("user" String, team String) ENGINE = ReplacingMergeTree ORDER BY "user"'
-    for name, select in views(ClickHouse()).items():
-        yield f"CREATE OR REPLACE VIEW {name} AS {select}"
-    yield from _rollup()
-
-
-def _rollup() -> Iterator[str]:
-    """Sums by hour, computed again every ten minutes: a view that follows inserts would count twice."""
-    names = ", ".join(map(quoted, _ROLLUP))
-    keys = ", ".join(f"coalesce({quoted(name)}, '') AS {quoted(name)}" for name in _ROLLUP)
-    sums = ", ".join(f"sum(t.{name}) AS {name}" for name in TOKENS)
-    fields = ", ".join(f"{quoted(name)} LowCardinality(String)" for name in _ROLLUP)
-    tokens = ", ".join(f"{name} Int64" for name in TOKENS)
-    yield (
-        f"CREATE TABLE IF NOT EXISTS turns_hourly (hour DateTime('UTC'), {fields}, turns UInt64, unpriced UInt64, "
-        f"{tokens}, cost_usd Decimal(38, 12)) ENGINE = MergeTree ORDER BY (hour, {names})"
-    )
-    yield "DROP VIEW IF EXISTS turns_hourly_refresh"
-    yield (
-        "CREATE MATERIALIZED VIEW turns_hourly_refresh REFRESH EVERY 10 MINUTE TO turns_hourly AS "
-        f"SELECT toStartOfHour(t.ts) AS hour, {keys}, count() AS turns, countIf(t.cost_usd IS NULL) AS unpriced, "
-        f"{sums}, coalesce(sum(t.cost_usd), 0) AS cost_usd FROM turns_once AS t GROUP BY hour, {names}"
-    )
-
-
-def _type(table: str, column: Column) -> str:
-    name = ClickHouse.types[column.kind]
-    if column.kind == "map":
-        return name
-    is_nullable = not is_required(table, column) and column.name not in TOKENS
-    name = f"Nullable({name})" if is_nullable else name
-    is_few = column.kind == "text" and column.name in _FEW and not (column.name == "session_id" and table != "turns")
-    return f"LowCardinality({name})" if is_few else name
-
-
-_SCHEMA_TABLE = "(version UInt32, oldest_writer UInt32) ENGINE = ReplacingMergeTree ORDER BY version"
-
-
 def _encoded(row: Row) -> str:
     """A row as JSON; amounts are texts, which lose no digit, and tags are never null."""
     if "tags" in row and row["tags"] is None:
@@ -215,7 +143,7 @@ class Connection:
         self._post(sql.encode(), {})
 
     def insert(self, table: str, lines: Iterable[str]) -> None:
-        query = {"query": f"INSERT INTO {table} FORMAT JSONEachRow"}
+        query = {"query": f"INSERT INTO {table} FORMAT JSONEachRow", "max_execution_time": str(LONGEST_INSERT_S)}
         body: list[bytes] = []
         size = 0
         for line in lines:
@@ -280,6 +208,7 @@ _SETTINGS = {
     "output_format_json_quote_64bit_integers": "0",
     "output_format_json_quote_decimals": "1",
     "joined_subquery_requires_alias": "0",
+    "enable_shared_storage_snapshot_in_query": "1",  # a report reads some tables several times
 }
 
 

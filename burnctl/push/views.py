@@ -21,13 +21,24 @@ if TYPE_CHECKING:
 
     from burnctl.push.schema import Column
 
+# What a report adds up, in the order of `burnd.fleet.reports.FleetSum.add`. Sums alone: they can be subtracted.
+MEASURES = (
+    "count(*)",
+    *(f"sum({name})" for name in TOKENS),
+    "sum(cost_usd)",
+    "count(cost_usd)",
+    "count(*) FILTER (WHERE open)",
+    "count(*) FILTER (WHERE quality = 'partial')",
+    "count(*) FILTER (WHERE is_harness_cost)",
+    "sum(cost_usd) FILTER (WHERE is_harness_cost)",
+    "count(*) FILTER (WHERE has_edits)",
+    "count(*) FILTER (WHERE has_edits AND coalesce(retries, 0) = 0)",
+)
 VIEWS = ("turns_now", "sessions_now", "causes_now", "findings_now", "content_now", "turns_once", "causes_once")
 TEAMS = ("user", "team")
 # A user in two teams is in the last one by name: a turn never counts twice.
-_TEAMS = (
-    'LEFT JOIN (SELECT "user", max(nullif(team, \'\')) AS team FROM teams GROUP BY "user") AS teams '
-    'ON teams."user" = t."user"'
-)
+TEAM_OF = 'SELECT "user", max(nullif(team, \'\')) AS team FROM teams GROUP BY "user"'
+JOIN_TEAMS = f'LEFT JOIN ({TEAM_OF}) AS teams ON teams."user" = t."user"'
 
 
 class Dialect:
@@ -35,13 +46,17 @@ class Dialect:
 
     types: ClassVar[dict[str, str]]
     tag_count = "cardinality(tags)"
-    team_tag = "tags['team'][1]"
+    team_tag = "tags['team']"
     # 64 bits of the key of a turn on all machines. Rows with equal ones are compared by the key itself.
     key_hash = "hash(source, message_id)"
 
     def newest(self, table: str) -> str:
         """SQL for the newest row of each key, deleted ones included."""
         raise NotImplementedError
+
+    def repeated(self) -> str:
+        """SQL for the hashes of all keys of turns that have several rows; others may be among them."""
+        return f"SELECT {self.key_hash} FROM turns GROUP BY {self.key_hash} HAVING count(*) > 1"
 
 
 class DuckDB(Dialect):
@@ -55,7 +70,6 @@ class DuckDB(Dialect):
         "money": "DECIMAL(18, 12)",
         "map": "MAP(VARCHAR, VARCHAR)",
     }
-    team_tag = "tags['team']"
 
     def newest(self, table: str) -> str:
         keys = ", ".join(map(quoted, KEYS[table]))
@@ -63,7 +77,7 @@ class DuckDB(Dialect):
 
 
 class ClickHouse(Dialect):
-    """ClickHouse 24.8 or later."""
+    """ClickHouse 25.8 or later."""
 
     types: ClassVar = {
         "text": "String",
@@ -79,6 +93,14 @@ class ClickHouse(Dialect):
 
     def newest(self, table: str) -> str:
         return f"SELECT * FROM {table} FINAL"
+
+    def repeated(self) -> str:
+        """Keys that had several rows when the list was made, and those of all rows that came later.
+
+        Finding them among all rows would take ten times as long as the rest of a report.
+        """
+        later = "SELECT key_hash FROM turns WHERE inserted_at > (SELECT max(until) FROM repeated_keys)"
+        return f"SELECT key_hash FROM repeated_keys UNION ALL {later}"
 
 
 class Postgres(Dialect):
@@ -137,27 +159,42 @@ def _of_sessions(table: str, dialect: Dialect) -> str:
 
 
 def _turns_once(dialect: Dialect) -> str:
-    """Ranks only the rows whose key is there more than once: ranking all would sort the whole table."""
+    """Ranks only the rows whose key may be there more than once: ranking all would sort the whole table."""
     columns = ", ".join(quoted(column.name) for column in TABLES["turns"])
-    repeated = f"SELECT {dialect.key_hash} FROM turns GROUP BY {dialect.key_hash} HAVING count(*) > 1"
+    once = (
+        f"SELECT {columns} FROM turns WHERE NOT deleted AND {dialect.key_hash} NOT IN ({dialect.repeated()}) "
+        f"UNION ALL SELECT {columns} FROM ({_ranked(dialect)}) AS ranked WHERE {_COUNTS}"
+    )
+    team = f"coalesce({dialect.team_tag}, teams.team) AS team"
+    return f"SELECT {_columns('turns')}, {team} FROM ({once}) AS t {JOIN_TEAMS}"
+
+
+def turns_uncounted(dialect: Dialect) -> str:
+    """Rows that do not count: replaced ones, and copies that are not the best. Deleted rows are left out.
+
+    The sums of `turns_once` are those of all rows of `turns` that are not deleted, less the sums of these.
+    """
+    columns = ", ".join((*(quoted(column.name) for column in TABLES["turns"]), f"{dialect.team_tag} AS team_tag"))
+    return f"SELECT {columns} FROM ({_ranked(dialect)}) AS ranked WHERE NOT deleted AND NOT ({_COUNTS})"
+
+
+_COUNTS = "age = 1 AND place = 1 AND NOT deleted"
+
+
+def _ranked(dialect: Dialect) -> str:
+    """The rows whose key may be there more than once, with their ranks: by age on a machine, then by quality."""
+    aged = (
+        f"SELECT *, row_number() OVER (PARTITION BY {', '.join(KEYS['turns'])} ORDER BY seq DESC) AS age "
+        f"FROM turns WHERE {dialect.key_hash} IN ({dialect.repeated()})"
+    )
     best = (
+        "CASE WHEN age = 1 AND NOT deleted THEN 0 ELSE 1 END, "
         "CASE WHEN quality = 'final' THEN 0 ELSE 1 END, CASE WHEN open THEN 1 ELSE 0 END, output DESC, "
         f"{dialect.tag_count} DESC, machine_id"
     )
-    newest = _first("age", f"turns WHERE {dialect.key_hash} IN ({repeated})", KEYS["turns"], "seq DESC")
-    copies = _first("place", f"({newest}) AS newest WHERE NOT deleted", ("source", "message_id"), best)
-    once = (
-        f"SELECT {columns} FROM turns WHERE NOT deleted AND {dialect.key_hash} NOT IN ({repeated}) "
-        f"UNION ALL SELECT {columns} FROM ({copies}) AS copies"
+    return (
+        f"SELECT *, row_number() OVER (PARTITION BY source, message_id ORDER BY {best}) AS place FROM ({aged}) AS aged"
     )
-    return f"SELECT {_columns('turns')}, coalesce({dialect.team_tag}, teams.team) AS team FROM ({once}) AS t {_TEAMS}"
-
-
-def _first(rank: str, rows: str, keys: tuple[str, ...], order: str) -> str:
-    """The first row of each key; `rank` names the added column."""
-    names = ", ".join(map(quoted, keys))
-    ranked = f"SELECT *, row_number() OVER (PARTITION BY {names} ORDER BY {order}) AS {rank}_rank FROM {rows}"
-    return f"SELECT * FROM ({ranked}) AS ranked WHERE {rank}_rank = 1"
 
 
 def _causes_once() -> str:
@@ -169,7 +206,7 @@ def _causes_once() -> str:
     )
     others = _worse_copies(("session_id",), sizes, "size DESC, machine_id")
     return (
-        f"SELECT {_columns('causes')}, teams.team AS team FROM causes_now AS t {_TEAMS} "
+        f"SELECT {_columns('causes')}, teams.team AS team FROM causes_now AS t {JOIN_TEAMS} "
         f"WHERE (t.session_id, t.machine_id) NOT IN ({others})"
     )
 

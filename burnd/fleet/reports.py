@@ -14,7 +14,7 @@ from typing import Any
 
 from burnd.classify.activity import LABELS
 from burnd.contract.reports import COMPARED, DIMENSIONS, UNLABELLED, CompareParams, SummaryParams
-from burnd.fleet.selection import Dimension, Engine, Rows, Scope, choose, dimension, models, refuse, split, time_of
+from burnd.fleet.selection import Dimension, Engine, Scope, choose, dimension, models, refuse, split, time_of
 from burnd.protocol import USAGE_FIELDS
 from burnd.queries.compare import median
 from burnd.queries.summary import OUTCOMES, QUIET_MS, rate, wilson
@@ -23,19 +23,6 @@ from burnd.records.times import to_iso
 TOKENS = ("input", "output", "reasoning", "cache_read", "cache_create_5m", "cache_create_1h")
 MOST_COMPARED = 100
 _EDITED = "coalesce(has_edits, false)"
-# In the order of `FleetSum.of`.
-MEASURES = (
-    "count(*)",
-    *(f"sum({name})" for name in TOKENS),
-    "sum(cost_usd)",
-    "count(cost_usd)",
-    "sum(CASE WHEN open THEN 1 ELSE 0 END)",
-    "sum(CASE WHEN quality = 'partial' THEN 1 ELSE 0 END)",
-    "sum(CASE WHEN is_harness_cost THEN 1 ELSE 0 END)",
-    "sum(CASE WHEN is_harness_cost THEN cost_usd END)",
-    f"sum(CASE WHEN {_EDITED} THEN 1 ELSE 0 END)",
-    f"sum(CASE WHEN {_EDITED} AND coalesce(retries, 0) = 0 THEN 1 ELSE 0 END)",
-)
 
 
 class FleetSum:
@@ -52,6 +39,7 @@ class FleetSum:
         self.ended: Counter[str] = Counter()  # sessions by their outcome
 
     def add(self, row: Sequence[Any]) -> None:
+        """Adds sums of `Engine.sums`."""
         turns, *rest = row
         tokens, (cost, priced, open_, partial, harness, harness_cost, edits, one_shots) = rest[:6], rest[6:]
         self.turns += int(turns)
@@ -165,20 +153,9 @@ def summary(engine: Engine, params: SummaryParams, now: int) -> dict[str, Any]:
 def add_up(scope: Scope, grouped: Dimension) -> Sums:
     sums: defaultdict[Any, FleetSum] = defaultdict(FleetSum)
     cut = len(grouped.columns)
-    for row in _grouped(scope, grouped.columns, MEASURES, "turns_once", scope.where):
+    for row in scope.engine.sums(grouped.columns, scope.condition, scope.begin, scope.end):
         sums[grouped.key(row[:cut])].add(row[cut:])
     return dict(sums)
-
-
-def _grouped(scope: Scope, columns: Sequence[str], measures: Sequence[str], source: str, where: str) -> Rows:
-    """Sums by some columns. The keys have names of their own: a name of a column would be taken for the column."""
-    keys = [f"{column} AS key_{n}" for n, column in enumerate(columns)]
-    inner = ", ".join([*keys, "*"])
-    names = [f"key_{n}" for n in range(len(columns))]
-    group = f" GROUP BY {', '.join(names)}" if names else ""
-    having = "" if names else " HAVING count(*) > 0"
-    rows = f"(SELECT {inner} FROM {source} WHERE {where}) AS chosen"
-    return scope.engine.rows(f"SELECT {', '.join([*names, *measures])} FROM {rows}{group}{having}")
 
 
 def add_prompts(scope: Scope, grouped: Dimension, sums: Sums) -> None:
@@ -204,9 +181,9 @@ def add_prompts(scope: Scope, grouped: Dimension, sums: Sums) -> None:
 
 def add_outcomes(scope: Scope, grouped: Dimension, sums: Sums, now: int) -> None:
     """Adds the outcomes of the sessions whose last request is selected. Of copies of a session the newest counts."""
-    names = ("last_message_id", "outcome", "may_go_on")
     updated_at = f"coalesce({scope.engine.milliseconds('updated_at')}, 0)"
-    newest = ", ".join(f"argMax({name}, {updated_at}) AS newest_{name}" for name in names)
+    facts = ("last_message_id", "outcome", "may_go_on")
+    newest = ", ".join(f"argMax({name}, {updated_at}) AS newest_{name}" for name in facts)
     sessions = f"SELECT session_id, {newest} FROM sessions_now WHERE last_message_id IS NOT NULL GROUP BY session_id"
     at = scope.engine.milliseconds("t.ts")
     ended = (
@@ -217,9 +194,12 @@ def add_outcomes(scope: Scope, grouped: Dimension, sums: Sums, now: int) -> None
         f"(SELECT t.*, {ended} FROM turns_once AS t INNER JOIN ({sessions}) AS s "
         "ON s.session_id = t.session_id AND s.newest_last_message_id = t.message_id) AS last"
     )
-    for row in _grouped(scope, (*grouped.columns, "ended"), ("count(*)",), last, scope.where):
-        *keys, name, count = row
-        sums[grouped.key(keys)].ended[name] += int(count)
+    keys = ", ".join(f"{column} AS key_{n}" for n, column in enumerate(grouped.columns))
+    names = ", ".join(f"key_{n}" for n in range(len(grouped.columns)))
+    chosen = f"(SELECT {keys}, * FROM {last} WHERE {scope.where}) AS chosen"
+    sql = f"SELECT {names}, ended, count(*) FROM {chosen} GROUP BY {names}, ended"
+    for *values, name, count in scope.engine.rows(sql):
+        sums[grouped.key(values)].ended[name] += int(count)
 
 
 def whole_of(sums: Mapping[Any, FleetSum]) -> FleetSum:
@@ -246,9 +226,11 @@ def totals_of(scope: Scope, total: FleetSum) -> dict[str, Any]:
 
 
 def fleet_of(engine: Engine) -> dict[str, Any]:
-    sql = f"SELECT max({engine.milliseconds('ts')}), count(DISTINCT machine_id) FROM turns_now"
-    ((newest, machines),) = engine.rows(sql)
-    return {"newest": to_iso(int(newest)) if machines else None, "machines": int(machines)}
+    """How current the answer is: the newest request, and the number of machines."""
+    machines = "SELECT machine_id, max(ts) AS newest FROM turns WHERE NOT deleted GROUP BY machine_id"
+    newest_of = engine.milliseconds("max(newest)")
+    ((newest, number),) = engine.rows(f"SELECT {newest_of}, count(*) FROM ({machines}) AS machines")
+    return {"newest": to_iso(int(newest)) if number else None, "machines": int(number)}
 
 
 def _ordered(sums: Sums, by: Sequence[str], grouped: Dimension) -> list[Any]:

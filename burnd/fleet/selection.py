@@ -58,11 +58,17 @@ class Engine(Protocol):
     def rows(self, sql: str) -> Rows:
         """The rows of a query."""
 
+    def sums(self, columns: Sequence[str], where: str, begin: int | None, end: int | None) -> Rows:
+        """Sums of turns by these columns, with each turn once: first the columns, then what `FleetSum.add` takes."""
+
     def text(self, value: str) -> str:
         """A text in SQL."""
 
     def milliseconds(self, column: str) -> str:
         """A time as milliseconds since 1970."""
+
+    def hour(self, column: str) -> str:
+        """The beginning of a time's hour of UTC, as milliseconds since 1970."""
 
     def divided(self, expression: str, by: int) -> str:
         """The integer quotient of a positive number."""
@@ -78,17 +84,26 @@ class Engine(Protocol):
 
 
 class Scope(NamedTuple):
-    """The condition of a report's filters, and the filters as an answer repeats them."""
+    """What a report covers: the condition of its filters, its period, and the filters as an answer repeats them."""
 
     engine: Engine
-    where: str
-    filters: dict[str, Any]
-    zone: tzinfo
+    condition: str
     begin: int | None
     end: int | None
+    filters: dict[str, Any]
+    zone: tzinfo
+    table: str
+
+    @property
+    def where(self) -> str:
+        """The condition of filters and period."""
+        if self.table == "causes_once":
+            days = [to_iso(ms)[:10] if ms is not None else None for ms in (self.begin, self.end)]
+            return f"{self.condition} AND {between('day', *(day and self.engine.text(day) for day in days))}"
+        return f"{self.condition} AND {between(self.engine.milliseconds('ts'), self.begin, self.end)}"
 
     def also(self, condition: str) -> Scope:
-        return self._replace(where=f"{self.where} AND {condition}")
+        return self._replace(condition=f"{self.condition} AND {condition}")
 
 
 class Dimension(NamedTuple):
@@ -113,15 +128,13 @@ def choose(engine: Engine, filters: Filters, now: int, *, table: str = "turns_on
     values = {name: getattr(filters, name) for name in Filters.params}
     values |= {name: to_iso(at) if at is not None else None for name, at in (("since", begin), ("until", end))}
     answer = {name: value for name, value in values.items() if value not in (None, {})}
-    conditions = [*_times(engine, table, begin, end), *_conditions(engine, filters, table)]
-    return Scope(engine, " AND ".join(conditions) or "1 = 1", answer, zone, begin, end)
+    condition = " AND ".join(_conditions(engine, filters, table)) or "1 = 1"
+    return Scope(engine, condition, begin, end, answer, zone, table)
 
 
-def _times(engine: Engine, table: str, begin: int | None, end: int | None) -> list[str]:
-    bounds = [(sign, ms) for sign, ms in ((">=", begin), ("<", end)) if ms is not None]
-    if table == "causes_once":
-        return [f"day {sign} {engine.text(to_iso(ms)[:10])}" for sign, ms in bounds]
-    return [f"{engine.milliseconds('ts')} {sign} {ms}" for sign, ms in bounds]
+def between(column: str, begin: int | str | None, end: int | str | None) -> str:
+    bounds = [f"{column} {sign} {at}" for sign, at in ((">=", begin), ("<", end)) if at is not None]
+    return " AND ".join(bounds) or "1 = 1"
 
 
 def _conditions(engine: Engine, filters: Filters, table: str) -> list[str]:
@@ -152,6 +165,11 @@ def _conditions(engine: Engine, filters: Filters, table: str) -> list[str]:
     return conditions + [f"{engine.tag(key)} = {text(value)}" for key, value in filters.tags.items()]
 
 
+def _rows_of(table: str) -> str:
+    """All rows with names, copies included: those that count would have to be found."""
+    return f"{table.removesuffix('_once')} WHERE NOT deleted"
+
+
 def _any_of(columns: Iterable[str], value: str) -> str:
     return "(" + " OR ".join(f"coalesce({column}, '') = {value}" for column in columns) + ")"
 
@@ -166,7 +184,8 @@ def _listed(engine: Engine, values: Iterable[str]) -> str:
 
 def _project(engine: Engine, given: str, table: str) -> str:
     """A project by its folder on any machine, its remote, or the end of one."""
-    places = [(folder, key) for folder, key in engine.rows(f"SELECT DISTINCT project, project_key FROM {table}")]
+    sql = f"SELECT DISTINCT project, project_key FROM {_rows_of(table)}"
+    places = [(folder, key) for folder, key in engine.rows(sql)]
     project: Project = project_among(given, places)
     folders = [
         f"(project = {engine.text(own)} OR {_starts(engine, 'project', own.rstrip('/') + '/')})"
@@ -198,7 +217,7 @@ def models(engine: Engine, given: str | list[str], table: str) -> str:
     names = [name for text in texts if (name := text.strip())]
     if not names:
         raise Mistaken("a model's name must not be empty")
-    pairs = [*engine.rows(f"SELECT DISTINCT model, {_COLUMNS['model']} FROM {table} WHERE model IS NOT NULL")]
+    pairs = [*engine.rows(f"SELECT DISTINCT model, {_COLUMNS['model']} FROM {_rows_of(table)} AND model IS NOT NULL")]
     logged: set[str] = set()
     for name in names:
         exact = {pair[0] for pair in pairs if name.lower() in (pair[0].lower(), pair[1].lower())}
@@ -265,11 +284,16 @@ def _single(scope: Scope, by: str) -> Dimension:
 
 
 def _local(scope: Scope, unit: int) -> str:
-    """The number of the local day or hour of a turn, as `burnd.queries.periods` counts them."""
+    """The number of the local day or hour of a turn, as `burnd.queries.periods` counts them.
+
+    Where clocks differ from UTC by whole hours it is computed from the turn's hour, so that sums by hour can be read.
+    """
     engine = scope.engine
-    at = engine.milliseconds("ts")
-    ((first, last),) = engine.rows(f"SELECT min({at}), max({at}) FROM turns")
-    parts = stretches(int(first or 0), int(last or 0) + 1, scope.zone)
+    hours = f"SELECT {engine.hour('ts')} AS hour FROM turns WHERE NOT deleted GROUP BY 1"
+    ((first, last),) = engine.rows(f"SELECT min(hour), max(hour) FROM ({hours}) AS hours")
+    parts = stretches(int(first or 0), int(last or 0) + HOUR_MS, scope.zone)
+    is_whole = all(part.offset % HOUR_MS == 0 and part.end % HOUR_MS == 0 for part in parts)
+    at = engine.hour("ts") if is_whole else engine.milliseconds("ts")
     cases = []
     for part in parts:
         number = engine.divided(f"({at} + {part.offset + SHIFT_MS})", unit)
@@ -296,7 +320,7 @@ def _agents(keys: Sequence[Any]) -> list[dict[str, Any]]:
 def _machines(engine: Engine, keys: Sequence[str]) -> list[dict[str, Any]]:
     """Machines by their newest names; those with the same name also by the beginnings of their ids."""
     where = f"machine_id IN ({_listed(engine, keys)})"
-    rows = engine.rows(f"SELECT machine_id, argMax(machine, seq) FROM turns_now WHERE {where} GROUP BY 1")
+    rows = engine.rows(f"SELECT machine_id, argMax(machine, seq) FROM sessions WHERE {where} GROUP BY 1")
     names: dict[str, str | None] = {row[0]: row[1] for row in rows}
     labels = {key: names.get(key) or key for key in keys}
     counts = Counter(labels.values())

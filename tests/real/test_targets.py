@@ -15,7 +15,7 @@ import pytest
 from burnctl.fleet_client import ClickHouseEngine, FleetClient
 from burnctl.push import clickhouse as clickhouse_module
 from burnctl.push.clickhouse import ClickHouseTarget, Connection
-from burnctl.push.schema import SCHEMA_VERSION, TABLES, TOKENS, content_row
+from burnctl.push.schema import SCHEMA_VERSION, TABLES, content_row
 from burnctl.push.target import Batch, Refused, Totals
 from burnd.queries.summary import OUTCOMES
 from tests.burnctl.push.rows import USAGE, Row, cause, common, gone, session, turn
@@ -236,23 +236,6 @@ def test_a_batch_that_fails_changes_nothing_in_postgres(servers: dict[str, str],
         assert target.open("a") == "1"
 
 
-def test_the_rollup_equals_the_turns(servers: dict[str, str]) -> None:
-    random_, url = random.Random(3), f"{servers['clickhouse']}/rollup"
-    with closing(ClickHouseTarget.at(url, USER, PASSWORD)) as target:
-        target.open("a")
-        for step in range(1, 6):
-            for machine in "ab":
-                rows = random_rows(random_, machine, step)
-                target.send(Batch(machine, {"turns": rows}, str(step), step))
-    with closing(Connection(url, USER, PASSWORD)) as connection:
-        connection.execute("SYSTEM REFRESH VIEW turns_hourly_refresh")
-        connection.execute("SYSTEM WAIT VIEW turns_hourly_refresh")
-    columns = ", ".join(f"sum({name})" for name in TOKENS)
-    whole = asked(url, f"SELECT count(), {columns}, sum(cost_usd) FROM turns_once")
-    assert asked(url, f"SELECT sum(turns), {columns}, sum(cost_usd) FROM turns_hourly") == whole
-    assert whole[0][0] > 20
-
-
 @pytest.mark.parametrize("by", ["model", "day,user", "machine", "team", "agent", "hour", "tag:x", "session"])
 def test_reports_are_those_of_segments(
     servers: dict[str, str], by: str, tmp_path_factory: pytest.TempPathFactory
@@ -340,7 +323,5 @@ def test_every_query_of_the_dashboard_runs(servers: dict[str, str]) -> None:
         }
         target.send(Batch("a", rows, "1", 1))
     with closing(Connection(url, USER, PASSWORD)) as connection:
-        connection.execute("SYSTEM REFRESH VIEW turns_hourly_refresh")
-        connection.execute("SYSTEM WAIT VIEW turns_hourly_refresh")
         for title, sql in queries().items():
             assert len(connection.rows(sql)) == 1, title
