@@ -12,7 +12,7 @@ from decimal import Decimal
 from urllib.parse import parse_qs, unquote, urlencode, urlsplit
 
 from burnctl.push.clickhouse_tables import LONGEST_INSERT_S, SCHEMA_TABLE, statements
-from burnctl.push.schema import OLDEST_WRITER, SCHEMA_VERSION, TABLES, TOKENS
+from burnctl.push.schema import KEYS, OLDEST_WRITER, SCHEMA_VERSION, TOKENS
 from burnctl.push.target import Refused, Totals, Unreachable, check_schema
 
 TYPE_CHECKING = False
@@ -76,20 +76,22 @@ class ClickHouseTarget:
         self._connection.insert("push_state", [json.dumps(state)])
 
     def finish_reset(self, machine_id: str, first_seq: int) -> None:
-        for table in TABLES:
-            self._delete(table, f"machine_id = {literal(machine_id)} AND seq < {int(first_seq)}")
+        """Inserts tombstones: deleting rows would compute the sums by hour again, those of all other machines too."""
+        for table, key in KEYS.items():
+            names = ", ".join(key)
+            self._connection.execute(
+                f"INSERT INTO {table} ({names}, seq, deleted, schema) "
+                f"SELECT {names}, {int(first_seq)}, true, {SCHEMA_VERSION} FROM {table} FINAL "
+                f"WHERE machine_id = {literal(machine_id)} AND seq < {int(first_seq)} AND NOT deleted"
+            )
 
     def erase(self, machine_id: str, session_ids: list[str], before: int) -> None:
-        some = ", ".join(map(literal, session_ids))
-        self._delete(
-            "content", f"machine_id = {literal(machine_id)} AND session_id IN ({some}) AND seq < {int(before)}"
-        )
-
-    def _delete(self, table: str, where: str) -> None:
         """Deletes rows, which disappear from disk with the next merge, at most a day later."""
-        ((old,),) = self._connection.rows(f"SELECT count() FROM {table} WHERE {where}")
+        where = f"machine_id = {literal(machine_id)} AND seq < {int(before)}"
+        where += f" AND session_id IN ({', '.join(map(literal, session_ids))})"
+        ((old,),) = self._connection.rows(f"SELECT count() FROM content WHERE {where}")
         if int(old):
-            self._connection.execute(f"DELETE FROM {table} WHERE {where} SETTINGS lightweight_deletes_sync = 2")
+            self._connection.execute(f"DELETE FROM content WHERE {where} SETTINGS lightweight_deletes_sync = 2")
 
     def totals(self, machine_id: str) -> dict[DayModel, Totals]:
         sums = ", ".join(f"sum({name})" for name in TOKENS)
@@ -208,6 +210,7 @@ _SETTINGS = {
     "output_format_json_quote_64bit_integers": "0",
     "output_format_json_quote_decimals": "1",
     "joined_subquery_requires_alias": "0",
+    "max_query_size": "10000000",  # a report names up to 10,000 sessions
     "enable_shared_storage_snapshot_in_query": "1",  # a report reads some tables several times
 }
 
@@ -218,7 +221,7 @@ def _failure(name: str, status: int, text: str, code: str | None) -> Refused | U
     if status == http.client.UNAUTHORIZED or number in _CREDENTIALS:
         return Refused(f"{name} refuses the user or the password", "see: burnctl help push")
     if status == http.client.FORBIDDEN or number in _RIGHTS:
-        return Refused(f"{name}: {sentence}", "grant the user CREATE, INSERT, SELECT, ALTER and DELETE")
+        return Refused(f"{name}: {sentence}", "grant the user all rights to the database")
     if number in _BUSY or status in (429, 502, 503, 504):
         return Unreachable(f"{name} cannot take rows now: {sentence}", "it is tried again")
     if number == _NO_DATABASE:

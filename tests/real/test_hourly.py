@@ -38,6 +38,15 @@ BY: dict[str, Callable[[Row], Any]] = {
     "tag:x": lambda row: row["tags"].get("x"),
 }
 SUMMED = ("model", "provider", "project", "source", "activity", "machine", "user", "team", "day", "month", "hour")
+# What is asked, and whether sums by hour are enough.
+QUESTIONS: tuple[tuple[dict[str, Any], bool], ...] = (
+    *(({"by": by}, True) for by in SUMMED),
+    ({"by": "day,model", "tz": "Europe/Berlin", "since": "2026-11-01", "until": "2026-11-02"}, True),
+    ({"by": "hour", "model": "sonnet", "provider": "anthropic", "activity": "coding"}, True),
+    ({"by": "day", "tz": "Asia/Kathmandu"}, False),
+    ({"by": "session"}, False),
+    ({"by": "model", "tags": {"x": "p"}}, False),
+)
 BEGIN, END = "2026-10-31T23:10:00Z", "2026-11-02T05:00:00Z"  # one cuts an hour
 
 
@@ -126,12 +135,12 @@ def reported(connection: Connection, **given: Any) -> dict[Any, tuple[int, int, 
     }
 
 
-def check(connection: Connection, rows: list[Row]) -> None:
+def check(connection: Connection, rows: list[Row], names: list[str]) -> None:
+    """Compares reports by these dimensions, for all time and for a period, and with filters."""
     counted = once(rows)
-    for by, key in BY.items():
-        assert reported(connection, by=by) == expected(counted, key), by
     some = [row for row in counted if BEGIN <= row["ts"] < END]
-    for by in ("model", "team", "session"):
+    for by in names:
+        assert reported(connection, by=by) == expected(counted, BY[by]), by
         assert reported(connection, by=by, since=BEGIN, until=END) == expected(some, BY[by]), by
     sonnet = [row for row in counted if row["model_name"] == "sonnet"]
     assert reported(connection, by="day", model="sonnet") == expected(sonnet, BY["day"])
@@ -149,7 +158,7 @@ def _local_day(ts: str, minutes: int) -> str:
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d")
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_sums_are_exact_at_any_moment(url: str, seed: int) -> None:
     """While lists are old or new, parts are merged, batches come again, and a reset deletes rows."""
     random_ = random.Random(seed)
@@ -157,7 +166,7 @@ def test_sums_are_exact_at_any_moment(url: str, seed: int) -> None:
     with closing(ClickHouseTarget.at(url, USER, PASSWORD)) as target, closing(Connection(url, USER, PASSWORD)) as db:
         target.open("a")
         db.execute("INSERT INTO teams VALUES ('user-a', 'core'), ('user-b', 'web')")
-        for step in range(1, 25):
+        for step in range(1, 16):
             machine = random_.choice("abc")
             rows = random_turns(random_, machine, step * 10)
             owners = [session(machine, f"s-{machine}", step * 10)]
@@ -175,7 +184,8 @@ def test_sums_are_exact_at_any_moment(url: str, seed: int) -> None:
                 sent = [row for row in sent if row["machine_id"] != machine or row["seq"] >= first]
             if random_.random() < 0.3:
                 refresh(db)
-            check(db, sent)
+            check(db, sent, random_.sample(sorted(BY), 2))
+        check(db, sent, sorted(BY))
 
 
 def test_sums_by_hour_are_read_where_a_question_permits(url: str) -> None:
@@ -196,14 +206,7 @@ def test_sums_by_hour_are_read_where_a_question_permits(url: str) -> None:
             return db.rows(sql)
 
         engine.rows = rows_of  # type: ignore[method-assign]
-        for given, is_hourly in (
-            *(({"by": by}, True) for by in SUMMED),
-            ({"by": "day,model", "tz": "Europe/Berlin", "since": "2026-11-01", "until": "2026-11-02"}, True),
-            ({"by": "hour", "model": "sonnet", "provider": "anthropic", "activity": "coding"}, True),
-            ({"by": "day", "tz": "Asia/Kathmandu"}, False),
-            ({"by": "session"}, False),
-            ({"by": "model", "tags": {"x": "p"}}, False),
-        ):
+        for given, is_hourly in QUESTIONS:
             asked.clear()
             client.ask(SummaryParams, given)
             (sums,) = [sql for sql in asked if "turns_uncounted" in sql and "measure_0" in sql]
