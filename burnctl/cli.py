@@ -158,8 +158,7 @@ def _complain(error: BurnctlError) -> int:
     sentence = f"{error.message.rstrip('.')}; {error.hint}" if error.hint else error.message
     waiting.stop()
     try:
-        if sys.stdout is not None:
-            sys.stdout.flush()
+        sys.stdout.flush()
         line = f"burnctl: {clean(sentence)}"
         print(*(wrap(line, columns()) if sys.stderr.isatty() else [line]), sep="\n", file=sys.stderr)
     except BrokenPipeError:

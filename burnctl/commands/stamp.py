@@ -7,7 +7,8 @@ import sys
 from burnctl import delivery, flags, stamp_record
 from burnctl.client import Client
 from burnctl.errors import BurnctlError, Failed
-from burnctl.output import as_json as print_json
+from burnctl.output import as_json
+from burnd import protocol
 from burnd.contract import Params, param
 from burnd.contract.daemon import OneStamp, RangeParams, SelectorParams
 
@@ -39,13 +40,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from burnd import protocol
-
     if options.stdin:
         if options.tags or options.session_id or options.message_id or options.from_ts or options.to_ts:
             raise stamp_record.BadStamp("with --stdin tags and sessions are in the lines")
-        if sys.stdin is None:
-            raise stamp_record.BadStamp("stdin is closed")
         stamps = stamp_record.from_lines(sys.stdin.buffer)
     else:
         selector = stamp_record.selector_of(options.session_id, options.message_id, options.from_ts, options.to_ts)
@@ -53,24 +50,17 @@ def run(options: argparse.Namespace) -> int:
     with Client(timeout=delivery.ANSWER_S) as client:
         done = delivery.stamps(client, stamps)
         if options.json:
-            print_json(done.answer())
-        elif sys.stdout is not None and sys.stdout.isatty():
-            for count, what in (
-                (done.recorded, "recorded"),
-                (done.spooled, f"spooled, to be recorded later: {done.reason}"),
-            ):
-                if count:
-                    print(f"{count} {'stamp' if count == 1 else 'stamps'} {what}")
-        if (
-            options.session_id
-            and done.recorded
-            and (not options.json and sys.stdout is not None and sys.stdout.isatty())
-        ):
+            return as_json(done.answer())
+        if not sys.stdout.isatty():
+            return 0
+        spooled = f"spooled, to be recorded later: {done.reason}"
+        for number, state in ((done.recorded, "recorded"), (done.spooled, spooled)):
+            if number:
+                print(f"{number} {'stamp' if number == 1 else 'stamps'} {state}")
+        if options.session_id and done.recorded:
             try:
                 client.sessions_meta(options.session_id)
-                is_known = True
             except BurnctlError as error:
-                is_known = not (isinstance(error, Failed) and error.code == protocol.NOT_FOUND)
-            if not is_known:
-                print(f"no session {options.session_id!r} is recorded yet; the tag applies to it once it is")
+                if isinstance(error, Failed) and error.code == protocol.NOT_FOUND:
+                    print(f"no session {options.session_id!r} is recorded yet; the tag applies to it once it is")
     return 0

@@ -73,7 +73,7 @@ def run(options: argparse.Namespace) -> int:
             done = delivery.removal(client, removal)
         if options.json:
             return as_json(done.answer() | {"removes": removal["removes"]})
-        if sys.stdout is not None and sys.stdout.isatty():
+        if sys.stdout.isatty():
             state = f"removal spooled, to be recorded later: {done.reason}" if done.spooled else "removed"
             print(f"{', '.join(removal['removes'])}: {state}")
         return 0

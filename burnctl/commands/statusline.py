@@ -58,7 +58,7 @@ def _facts() -> dict[str, Any]:
     import os
     import select
 
-    if sys.stdin is None or sys.stdin.isatty():
+    if sys.stdin.isatty():
         return {}
     data, deadline = b"", time.monotonic() + _INPUT_S
     try:
