@@ -18,6 +18,7 @@ from burnd.records.times import to_iso
 
 TAG = "tag:"
 MAIN_BRANCHES = frozenset(("main", "master", "trunk", "develop", "dev"))  # no pull request is made from these
+_MANY = 100
 _OF_CLASS = ("model", "provider", "source")
 _TIMES: dict[str, Callable[[int], str]] = {"day": day_name, "week": week_name, "month": month_name}
 RowFacts = Sequence[Mapping[str, Any]]
@@ -31,6 +32,7 @@ class Dimension(NamedTuple):
     describe: Callable[[Sequence[Any]], RowFacts]
     is_time: bool = False
     time_of: Callable[[Any], Any] = lambda key: key  # sort key of rows of a time
+    is_many: bool = False  # each value of the one key is a row, and there may be very many
 
 
 class AgentKey(NamedTuple):
@@ -117,14 +119,16 @@ def _single(view: View, by: str, selection: Selection, keys: tuple[str, ...]) ->
         name = cache(_TIMES[by])
         return Dimension(By(("time",), "day"), lambda keys, _: name(keys[0]), _plain, is_time=True)
     if by == "hour":
-        return Dimension(By(("time",), "hour"), _first, lambda keys: _plain(map(hour_name, keys)), is_time=True)
+        return Dimension(
+            By(("time",), "hour"), _first, lambda keys: _plain(map(hour_name, keys)), is_time=True, is_many=True
+        )
     if by == "project":
         projects: dict[int, str | None] = dict(view.rows(_PROJECTS))
         return Dimension(By(("place",)), lambda keys, _: projects.get(keys[0]), _plain)
     if by in ("branch", "activity", "version"):
         return Dimension(By((by,)), _first, lambda keys: _texts(view, keys))  # type: ignore[arg-type]
     if by == "session":
-        return Dimension(By(("session",)), _first, lambda keys: _sessions(view, keys))
+        return Dimension(By(("session",)), _first, lambda keys: _sessions(view, keys), is_many=True)
     if by == "pr":
         pull_of = _pull_requests(view)
         return Dimension(By(("session", "branch", "place")), lambda keys, _: pull_of(*keys[:3]), _plain)
@@ -133,7 +137,8 @@ def _single(view: View, by: str, selection: Selection, keys: tuple[str, ...]) ->
         key_of = agent_keys(view, labels, keys)
         return Dimension(By(("group", "agent_type")), lambda keys, _: key_of(keys[0], keys[1]), _agents)
     at = keys.index(by.removeprefix(TAG))
-    return Dimension(By(("group",)), lambda keys, _: labels[keys[0]][at], _plain)
+    is_many = _MANY < len(labels) == len({values[at] for values in labels})
+    return Dimension(By(("group",)), lambda keys, _: labels[keys[0]][at], _plain, is_many=is_many)
 
 
 def _pull_requests(view: View) -> Callable[[int, int, int], str | None]:

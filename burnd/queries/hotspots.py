@@ -6,7 +6,7 @@ rows of the kind `other`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from functools import partial
 from heapq import nsmallest
@@ -31,7 +31,7 @@ from burnd.queries.names import short_ids
 from burnd.queries.quotes import Quotes
 from burnd.queries.selection import Selection, choose
 from burnd.queries.summary import add_up
-from burnd.queries.sums import TURNS, By, CauseReader, CauseRow, Clause, Reader, Table, during
+from burnd.queries.sums import TURNS, By, CauseReader, CauseRow, Reader, Table, during
 from burnd.queries.view import Mistaken, SqlRow, View
 from burnd.records.times import to_iso
 
@@ -90,12 +90,12 @@ def heaviest(
     total = 0
     if selection.is_of_all_sessions and begin < end:
         without = [cause for _, cause in _numbered(view, {(0, "")})]
-        terms = [Clause(f"x.cause <> {cause}") for cause in without]
-        ranked, total = causes.heaviest(PROMPT, _BY_SESSION, terms, partial(weight_sql, rates, Sums._fields), most)
-        among_ranked = _among([*ranked, *_numbered(view, in_cut)])
-        rows += causes.of_groups(PROMPT, _BY_SESSION, begin, end, [among_ranked])
+        weight = partial(weight_sql, rates, Sums._fields)
+        ranked, total = causes.ranked(PROMPT, _BY_SESSION, weight, most, others=without)
+        keys = {*(key for key in ranked if key[1] not in without), *_numbered(view, in_cut)}
+        rows += causes.of_groups(PROMPT, _BY_SESSION, begin, end, causes.among(_BY_SESSION, keys))
         for cause in without:
-            some = causes.of_groups(PROMPT, By(), begin, end, [Clause(f"x.cause = {cause}")])
+            some = causes.of_groups(PROMPT, By(), begin, end, causes.among(By(), [(cause,)]))
             rows += [((0,), turn_class, number, counts) for _, turn_class, number, counts in some]
     elif begin < end:
         rows += causes.of_groups(PROMPT, _BY_SESSION, begin, end)
@@ -114,14 +114,6 @@ def _numbered(view: View, prompts: Iterable[PromptKey]) -> list[tuple[int, int]]
     keys = {prompt for _, prompt in prompts}
     numbers: dict[str, int] = dict(view.keyed(_NUMBERS, [(prompt,) for prompt in sorted(keys)]))
     return [(session, numbers[prompt]) for session, prompt in prompts if prompt in numbers]
-
-
-def _among(prompts: Iterable[tuple[int, int]]) -> Clause:
-    pairs = "SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(?)"
-    keys = sorted(set(prompts))
-    sessions = "w.session IN (SELECT value FROM json_each(?))"  # lets SQLite use the index by session
-    bound = (_json(sorted({session for session, _ in keys})), _json(keys))
-    return Clause(f"{sessions} AND (w.session, +x.cause) IN ({pairs})", bound)
 
 
 def first_turns_of(view: View, prompts: Iterable[PromptKey]) -> dict[PromptKey, SqlRow]:
@@ -315,6 +307,9 @@ def _group(label: Label) -> str | None:
     return group_of(label.key, None, None) if label.kind == OTHER else None
 
 
+LabelSums = dict[tuple[Label | None, Any], CauseSum]  # by row and key in the second dimension
+
+
 class HotspotRows:
     def __init__(self, by: str, rank: str, limit: int) -> None:
         self._by, self._rank, self._limit = by, rank, limit
@@ -348,11 +343,12 @@ class HotspotRows:
         ranked = [row for row in ordered if row[0].kind != OTHER]
         others = [row for row in ordered if row[0].kind == OTHER]
         ranked, beyond = ranked[: self._limit], ranked[self._limit :]
-        if len(others) > self._limit and others[0][0].second != NO_SECOND:  # some for each day or session
-            merged: dict[Label, CauseSum] = {}
-            for label, row_sum in others[self._limit :]:
+        divided = [row for row in others if row[0].second != NO_SECOND]  # some for each day or session
+        if divided:
+            merged = {label: row_sum for label, row_sum in others if label.second == NO_SECOND}
+            for label, row_sum in divided[self._limit :]:
                 merged.setdefault(label._replace(second=NO_SECOND), CauseSum()).merge(row_sum)
-            others = [*others[: self._limit], *sorted(merged.items(), key=self._order)]
+            others = [*divided[: self._limit], *sorted(merged.items(), key=self._order)]
         missing = CauseSum()
         missing.merge(total)
         for _, row_sum in (*ranked, *others):
@@ -413,15 +409,30 @@ class _IndexRows(HotspotRows):
         if self._by != "cache-miss":
             self._add_tools(causes)
 
+    def _heaviest(
+        self, causes: CauseReader, level: int, same: Mapping[int, int] | None = None, others: Collection[int] = ()
+    ) -> tuple[list[CauseRow], int]:
+        weight = partial(weight_sql, rates_of(self._rank, self._classes), Sums._fields)
+        return causes.heaviest(level, self._keys_read, weight, self._limit, same or {}, others)
+
+    @property
+    def _is_ranked_by_sql(self) -> bool:
+        """Rows by a second dimension may be very many: only the heaviest are read."""
+        return self._dimension is not None and self._dimension.is_many and self._by not in ("prefix", "subagent")
+
     def _add_subjects(self, causes: CauseReader, level: int, kind: str) -> None:
         """Names only the heaviest subjects, since there may be very many."""
         sums: dict[tuple[int, Any], CauseSum] = {}
-        for rows_read in causes.read(level, self._keys_read):
-            row = rows_read.cause, self._second(rows_read)
+        if self._is_ranked_by_sql and self._by in ("file", "command"):
+            rows_read, number = self._heaviest(causes, level)
+        else:
+            rows_read, number = [*causes.read(level, self._keys_read)], 0
+        for one in rows_read:
+            row = one.cause, self._second(one)
             row_sum = sums.get(row)
             if row_sum is None:
                 row_sum = sums[row] = CauseSum()
-            row_sum.add(self._classes[rows_read.turn_class], rows_read.counts)
+            row_sum.add(self._classes[one.turn_class], one.counts)
         if self._by in TOOLS_OF:
             keys = self._keys({cause for cause, _ in sums})
             sums = {row: row_sum for row, row_sum in sums.items() if keys[row[0]].kind == kind}
@@ -430,7 +441,7 @@ class _IndexRows(HotspotRows):
         ranks = {row: (-row_sum.weight(self._rank), -sum(row_sum.tokens)) for row, row_sum in sums.items()}
         last = nsmallest(limit, ranks.values())[-1:]
         top = [row for row, rank in ranks.items() if [rank] <= last]  # more than the limit if equal: ordered by name
-        self.left_out = len(sums) - len(top)
+        self.left_out = max(number, len(sums)) - len(top)
         keys = self._keys({cause for cause, _ in top})
         for row in top:
             cause, second = row
@@ -451,32 +462,78 @@ class _IndexRows(HotspotRows):
 
     def _add_tools(self, causes: CauseReader) -> None:
         """Adds all causes by tool: as rows if grouped by tool, else as `other` and as the rest."""
-        is_prefix = self._by == "prefix"
-        by = self._keys_read.plus(By(("place",))) if is_prefix else self._keys_read
+        is_prefix, is_ranked = self._by == "prefix", self._is_ranked_by_sql
+        by = By() if is_ranked else self._keys_read
+        by = by.plus(By(("place",))) if is_prefix else by
         rows_read = [*causes.read(TOOL, by)]
-        keys = self._keys({one.cause for one in rows_read})
-        projects: dict[int, str] = dict(self._view.rows(_PROJECTS)) if is_prefix else {}
-        tools = one_spelling(key.tool for key in keys.values())
-        labels: dict[Any, Label | None] = {}
-        sums: dict[tuple[Label, Any], CauseSum] = {}
-        rest = CauseSum()
+        labels = self._labels(rows_read, by)
+        sums: LabelSums = {}
         for one in rows_read:
             place = one.keys[by.keys.index("place")] if is_prefix else None
-            if (one.cause, place) not in labels:
-                labels[one.cause, place] = self._label(keys[one.cause], projects.get(place or 0), tools)
-            label = labels[one.cause, place]
-            row_sum = rest if label is None else sums.get(row := (label, self._second(one)))
-            if row_sum is None:
-                row_sum = sums[row] = CauseSum()
-            # Calls made by an agent are not calls of the agent.
-            is_agent = label is not None and label.kind == "subagent"
-            row_sum.add(self._classes[one.turn_class], (*one.counts[:_CALLS], 0, 0) if is_agent else one.counts)
+            self._add_row(sums, labels[one.cause, place], NO_SECOND if is_ranked else self._second(one), one)
+        rest = CauseSum()
+        for (label, _), row_sum in [*sums.items()]:
+            if label is None:
+                rest.merge(row_sum)
+        if is_ranked:
+            self._add_heaviest(causes, {cause: label for (cause, _), label in labels.items()}, sums, rest)
         for (label, second), row_sum in sums.items():
-            self._sum(label._replace(second=second)).merge(row_sum)
+            if label is not None:
+                self._sum(label._replace(second=second)).merge(row_sum)
         for label, row_sum in self._sums.items():
             if label.kind == self._by and self._by in ("file", "command", "skill"):
                 rest.subtract(row_sum)
         self._rest = rest
+
+    def _add_heaviest(
+        self,
+        causes: CauseReader,
+        labels: Mapping[int, Label | None],
+        sums: LabelSums,
+        rest: CauseSum,
+    ) -> None:
+        """Divides the heaviest rows of `sums` by the second dimension; what is left stays undivided, or is the rest."""
+        first: dict[Label | None, int] = {}
+        same = {cause: first.setdefault(label, cause) for cause, label in sorted(labels.items())}
+        others = {cause for label, cause in first.items() if label is None or label.kind != self._by}
+        same = {cause: number for cause, number in same.items() if cause != number}
+        rows_read, number = self._heaviest(causes, TOOL, same, others)
+        divided: LabelSums = {}
+        for one in rows_read:
+            if (label := labels.get(one.cause)) is not None:
+                self._add_row(divided, label, self._second(one), one)
+        for (label, _), row_sum in divided.items():
+            sums[label, NO_SECOND].subtract(row_sum)
+        shown = sum(label is not None and label.kind == self._by for label, _ in divided)
+        for label in [label for label, _ in sums if label is not None]:
+            left = sums[label, NO_SECOND]
+            if label.kind == self._by or not left:
+                rest.merge(sums.pop((label, NO_SECOND)))
+        self.left_out += max(0, number - shown) if any(label and label.kind == self._by for label in first) else 0
+        sums |= divided
+
+    def _add_row(
+        self, sums: dict[tuple[Label | None, Any], CauseSum], label: Label | None, second: Any, one: CauseRow
+    ) -> None:
+        row_sum = sums.get((label, second))
+        if row_sum is None:
+            row_sum = sums[label, second] = CauseSum()
+        # Calls made by an agent are not calls of the agent.
+        is_agent = label is not None and label.kind == "subagent"
+        row_sum.add(self._classes[one.turn_class], (*one.counts[:_CALLS], 0, 0) if is_agent else one.counts)
+
+    def _labels(self, rows_read: Sequence[CauseRow], by: By) -> dict[tuple[int, int | None], Label | None]:
+        """By cause, and by place if prefixes are grouped."""
+        keys = self._keys({one.cause for one in rows_read})
+        tools = one_spelling(key.tool for key in keys.values())
+        if self._by != "prefix":
+            return {(cause, None): self._label(key, None, tools) for cause, key in keys.items()}
+        projects: dict[int, str] = dict(self._view.rows(_PROJECTS))
+        at = by.keys.index("place")
+        return {
+            (cause, place): self._label(keys[cause], projects.get(place), tools)
+            for cause, place in {(one.cause, one.keys[at]) for one in rows_read}
+        }
 
     def _keys(self, causes: Iterable[int]) -> dict[int, CauseKey]:
         rows = self._view.keyed(NAMED_CAUSES + "WHERE c.id IN ({keys})", [(cause,) for cause in causes])

@@ -8,9 +8,10 @@ while they run, are read turn by turn. docs/architecture.md describes the tables
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, groupby
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -506,6 +507,9 @@ _TOUCHING = (
 )
 
 
+_NONE: Mapping[int, int] = MappingProxyType({})
+
+
 class CauseRow(NamedTuple):
     """Tokens of one cause in turns of one class; `counts` are in the order of `Sums`."""
 
@@ -523,7 +527,8 @@ class Buckets(NamedTuple):
     edges: list[Stretch]
 
 
-Part = tuple[Table, list[Clause]]
+Part = tuple[Table, str, list[Clause]]  # with the column of the cause
+CauseId = tuple[Any, ...]  # keys of a row, and its cause
 
 
 class CauseReader:
@@ -549,32 +554,35 @@ class CauseReader:
                 yield from map(CauseRow._make, self.of_groups(level, by, begin, end))
         yield from self._turn_by_turn(level, by)
 
-    def of_groups(self, level: int, by: By, begin: int, end: int, extra: Iterable[Clause] = ()) -> list[SumRow]:
+    def of_groups(
+        self, level: int, by: By, begin: int, end: int, only: Callable[[Table, str], Clause] | None = None
+    ) -> list[SumRow]:
         """Rows of `cause_sums`; the extra column is the cause at the level: its tool or subject."""
         rows: list[SumRow] = []
-        for table, terms in self.parts(level, by, begin, end):
-            cause = "x.cause"
-            if FILE <= level <= NAMED:
-                cause = segments.SUBJECT
-                table = table._replace(source=f"{table.source} CROSS JOIN causes c ON c.id = x.cause")
-            rows += self._reader.select(table, by, [*terms, *extra], cause, self._selection.classes)
+        for table, cause, terms in self._parts(level, by, begin, end):
+            more = [only(table, cause)] if only is not None else []
+            rows += self._reader.select(table, by, [*terms, *more], cause, self._selection.classes)
         return rows
 
-    def parts(self, level: int, by: By, begin: int, end: int) -> list[Part]:
+    def _parts(self, level: int, by: By, begin: int, end: int) -> list[Part]:
         """What to read of these buckets: groups that are within them and in one local time, and the quarters of others.
 
         Groups by activity have no quarters: the turns of others are attributed again.
         """
         terms, is_whole = self._whole_groups(by, begin, end)
-        of_level = Clause(f"x.level = {level}")
-        table = _BY_ACTIVITY if self._needs_activity(by) else _BY_DAY
+        terms.append(Clause(f"x.level = {level}"))
+        cause, joined = ("x.cause", "")
+        if FILE <= level <= NAMED:
+            cause, joined = segments.SUBJECT, " CROSS JOIN causes c ON c.id = x.cause"
+        by_activity = self._needs_activity(by)
+        table, by_quarter = (
+            one._replace(source=one.source + joined) for one in (_BY_ACTIVITY if by_activity else _BY_DAY, _BY_QUARTER)
+        )
         if is_whole is None:
-            return [(table, [*terms, of_level])]
-        parts = [(table, [*terms, of_level, Clause(is_whole)])]
-        if table is _BY_DAY:
-            parts.append(
-                (_BY_QUARTER, [*terms, of_level, Clause(f"NOT ({is_whole})"), _between(begin, end, "t.bucket")])
-            )
+            return [(table, cause, terms)]
+        parts: list[Part] = [(table, cause, [*terms, Clause(is_whole)])]
+        if not by_activity:
+            parts.append((by_quarter, cause, [*terms, Clause(f"NOT ({is_whole})"), _between(begin, end, "t.bucket")]))
         return parts
 
     def _whole_groups(self, by: By, begin: int, end: int) -> tuple[list[Clause], str | None]:
@@ -591,27 +599,79 @@ class CauseReader:
         return terms, " AND ".join(limits) or None
 
     def heaviest(
-        self, level: int, by: By, extra: Sequence[Clause], weight: Callable[[str], str], most: int
-    ) -> tuple[list[tuple[Any, ...]], int]:
-        """The keys and causes with the greatest weights in whole buckets, and the number of all.
+        self,
+        level: int,
+        by: By,
+        weight: Callable[[str], str],
+        most: int,
+        same: Mapping[int, int] = _NONE,
+        others: Collection[int] = (),
+    ) -> tuple[list[CauseRow], int]:
+        """The rows with the greatest weights among the `others` and among the rest, and the number of the rest.
 
-        `weight` makes SQL for the weight of a row, given the column of its class.
+        `weight` makes SQL for the weight of a row, given the column of its class. `same` has the causes that count as
+        another one. Turns that are attributed again are ranked as if alone, and so all read.
         """
         begin, end, _ = self.buckets(by)
+        attributed = [*self._turn_by_turn(level, by)]
+        ranked, number = self.ranked(level, by, weight, most, same, others) if begin < end else ([], 0)
+        ids = {*ranked, *((*row.keys, same.get(row.cause, row.cause)) for row in attributed)}
+        members: dict[int, list[int]] = {}
+        for cause, other in same.items():
+            members.setdefault(other, [other]).append(cause)
+        keys = [(*key, cause) for *key, first in ids for cause in members.get(first, [first])]
+        rows = [*map(CauseRow._make, self.of_groups(level, by, begin, end, self.among(by, keys)))] if keys else []
+        counted = {(*row.keys, same.get(row.cause, row.cause)) for row in rows}
+        new = {key for key in ids - counted if key[-1] not in others}
+        return rows + attributed, number + len(new)
+
+    def ranked(
+        self,
+        level: int,
+        by: By,
+        weight: Callable[[str], str],
+        most: int,
+        same: Mapping[int, int] = _NONE,
+        others: Collection[int] = (),
+    ) -> tuple[list[CauseId], int]:
+        """The same, of whole buckets, as keys and causes."""
+        begin, end, _ = self.buckets(by)
+        cases = " ".join(f"WHEN {cause} THEN {other}" for cause, other in same.items())
         selects, bound = [], []
-        for table, terms in self.parts(level, by, begin, end):
-            columns, rest, values = self._reader.statement(table, by, [*terms, *extra], self._selection.classes)
-            read = [*(columns[key] for key in by.keys), "x.cause", weight(columns["class"]), _TOKENS]
+        for table, cause, terms in self._parts(level, by, begin, end):
+            columns, rest, values = self._reader.statement(table, by, terms, self._selection.classes)
+            counted = f"CASE {cause} {cases} ELSE {cause} END" if cases else cause
+            read = [*(columns[key] for key in by.keys), counted, weight(columns["class"]), _TOKENS]
             selects.append(f"SELECT {','.join(f'{column} AS c{n}' for n, column in enumerate(read))} {rest}")
             bound += values
         width = len(by.keys) + 1
-        groups = ",".join(f"c{n}" for n in range(width))
+        keys = ",".join(f"c{n}" for n in range(width))
+        is_other = f"c{width - 1} IN ({','.join(map(str, sorted(others)))})"
+        inner = f"SELECT {keys}, total(c{width}) AS w, total(c{width + 1}) AS n FROM ({' UNION ALL '.join(selects)})"
         sql = (
-            f"SELECT {groups}, count(*) OVER () FROM ({' UNION ALL '.join(selects)}) GROUP BY {groups} "
-            f"ORDER BY total(c{width}) DESC, total(c{width + 1}) DESC, {groups} LIMIT {most}"
+            f"SELECT * FROM (SELECT {keys}, is_other, row_number() OVER (PARTITION BY is_other "
+            f"ORDER BY w DESC, n DESC, {keys}) AS place, count(*) OVER (PARTITION BY is_other) AS number "
+            f"FROM (SELECT *, {is_other} AS is_other FROM ({inner} GROUP BY {keys}))) WHERE place <= {most}"
         )
         rows = self._view.rows(sql, bound)
-        return [row[:-1] for row in rows], rows[0][-1] if rows else 0
+        return [row[:width] for row in rows], next((row[-1] for row in rows if not row[width]), 0)
+
+    def among(self, by: By, ids: Iterable[CauseId]) -> Callable[[Table, str], Clause]:
+        """A condition on keys and cause."""
+        listed = sorted(ids)
+
+        def condition(table: Table, cause: str) -> Clause:
+            of_key = {"group": "g.value", "time": table.clock(by.unit or "day", self._reader.zone(by)), **table.columns}
+            columns = [*(of_key[key] for key in by.keys), f"+{cause}"]  # no look-up of each cause in each group
+            values = ",".join(f"value ->> {n}" for n in range(len(columns)))
+            sql, bound = f"({','.join(columns)}) IN (SELECT {values} FROM json_each(?))", (_json(listed),)
+            if by.keys[:1] != ("session",):
+                return Clause(sql, bound)
+            # lets SQLite use the index by session
+            sessions = _json(sorted({key[0] for key in listed}))
+            return Clause(f"w.session IN (SELECT value FROM json_each(?)) AND {sql}", (sessions, *bound))
+
+        return condition
 
     @property
     def _is_cut(self) -> bool:
