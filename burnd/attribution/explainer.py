@@ -30,7 +30,7 @@ STALLED_S: Final = 5.0  # after so long without progress, a backfill is not wait
 BACKLOG_POLL_S: Final = 0.1
 POLL_S: Final = 30.0
 CONDENSE_S: Final = 30.0  # an active session makes its day stale with every turn
-DAYS_AT_ONCE, SESSIONS_AT_ONCE = 2, 50  # condensed in some 20 ms
+DAYS_AT_ONCE = 2  # condensed in some 20 ms
 BLOCKS_S: Final = 3600.0  # the newest block is stale while agents work
 ROWS_AT_ONCE: Final = 4000  # written in some 10 ms
 _MOST_NUMBERS: Final = 50_000
@@ -126,7 +126,7 @@ class Explainer(BackgroundFollower):
         self._rest()
         self._explained_at = self._clock()
         while not self._bell.is_set() and self._clock() >= self._condense_at:
-            some = partial(condense, days=DAYS_AT_ONCE, sessions=SESSIONS_AT_ONCE)
+            some = partial(condense, days=DAYS_AT_ONCE)
             if not await self._pipeline.derive(self._pipeline.generation, some):
                 self._condense_at = self._clock() + CONDENSE_S
         while not self._bell.is_set() and self._clock() >= self._blocks_at:

@@ -243,18 +243,11 @@ CREATE TABLE sums(
   branch INTEGER NOT NULL, activity INTEGER NOT NULL, version INTEGER NOT NULL, subagent INTEGER NOT NULL, {_MEASURES},
   PRIMARY KEY(session, bucket, class, place, branch, activity, version, subagent)) WITHOUT ROWID;
 
--- The same condensed: for all sessions by time, and by session without activity or time. Dimensions that a level leaves
--- out (see `index.sums`) are 0. Stale days and sessions changed since.
+-- The same condensed for all sessions, by time (see `index.sums`); a left out activity is 0. Stale days.
 CREATE TABLE time_sums(
   level INTEGER NOT NULL, bucket INTEGER NOT NULL, class INTEGER NOT NULL, activity INTEGER NOT NULL, {_MEASURES},
   PRIMARY KEY(level, bucket, class, activity)) WITHOUT ROWID;
-CREATE TABLE session_sums(
-  level INTEGER NOT NULL, session INTEGER NOT NULL, class INTEGER NOT NULL, subagent INTEGER NOT NULL,
-  place INTEGER NOT NULL, branch INTEGER NOT NULL, version INTEGER NOT NULL, activity INTEGER NOT NULL,
-  bucket INTEGER NOT NULL, {_MEASURES},
-  PRIMARY KEY(level, session, class, subagent, place, branch, version, activity, bucket)) WITHOUT ROWID;
 CREATE TABLE stale_days(day INTEGER PRIMARY KEY);
-CREATE TABLE stale_sessions(session INTEGER PRIMARY KEY);
 
 -- Prompts with edits: the turn of the first edit, and the number of retries.
 CREATE TABLE prompts(
@@ -386,4 +379,4 @@ def is_message(message_id: str) -> str:
 
 
 TABLES = _TRUTH + _SUMS + _FEED + _FINDINGS + _CAUSES
-LAYOUT = 61  # of the tables and of packed values: raise it when either changes, and every index is rebuilt
+LAYOUT = 62  # of the tables and of packed values: raise it when either changes, and every index is rebuilt

@@ -4,12 +4,14 @@
 of an hour whose turns changed has its rows deleted and written again from `turns`, so no row is ever adjusted by a
 difference, and one more turn costs the same however long its session is.
 
-Two condensed tables answer what needs no session or no time, each at several levels:
+`time_sums` is the same for all sessions, at three levels:
 
-- `time_sums`, level 0: by quarter of an hour and class. Level 1: by day and class. Level 2: by day, class and activity.
-- `session_sums`, level 0: all but the activity. Level 1: all but the time.
+- level 0: by quarter of an hour and class;
+- level 1: by day and class;
+- level 2: by day, class and activity.
 
-What changed is listed as stale in the same transaction, and is read from `sums` until `condense` has rewritten it.
+Days that changed are listed as stale in the same transaction, and are read from `sums` until `condense` has rewritten
+them.
 """
 
 from __future__ import annotations
@@ -176,27 +178,19 @@ def _write(db: sqlite3.Connection) -> None:
     db.executemany("DELETE FROM sums WHERE session = ? AND bucket = ?", buckets)
     db.execute(_WRITE_BUCKETS)
     db.execute(f"INSERT OR IGNORE INTO stale_days SELECT DISTINCT bucket / {DAY} FROM temp.marked")
-    db.execute("INSERT OR IGNORE INTO stale_sessions SELECT DISTINCT session FROM temp.marked")
     db.execute("DELETE FROM temp.marked")
 
 
-def condense(db: sqlite3.Connection, days: int, sessions: int) -> bool:
-    """Rewrites the condensed sums of some stale days and sessions; returns whether any are left."""
+def condense(db: sqlite3.Connection, days: int) -> bool:
+    """Rewrites the condensed sums of some stale days; returns whether any are left."""
     for (day,) in db.execute("SELECT day FROM stale_days ORDER BY day DESC LIMIT ?", (days,)).fetchall():
         begin, end = day * DAY, (day + 1) * DAY
         db.execute("DELETE FROM time_sums WHERE level = 0 AND bucket >= ? AND bucket < ?", (begin, end))
         db.execute("DELETE FROM time_sums WHERE level IN (1, 2) AND bucket = ?", (day,))
-        for sql in _CONDENSE_TIME:
+        for sql in _CONDENSE:
             db.execute(sql, (begin, end))
         db.execute("DELETE FROM stale_days WHERE day = ?", (day,))
-    for (session,) in db.execute("SELECT session FROM stale_sessions LIMIT ?", (sessions,)).fetchall():
-        for level in (0, 1):
-            db.execute("DELETE FROM session_sums WHERE level = ? AND session = ?", (level, session))
-        for sql in _CONDENSE_SESSION:
-            db.execute(sql, (session,))
-        db.execute("DELETE FROM stale_sessions WHERE session = ?", (session,))
-    left = "SELECT 1 FROM stale_days UNION ALL SELECT 1 FROM stale_sessions LIMIT 1"
-    return bool(db.execute(left).fetchall())
+    return bool(db.execute("SELECT 1 FROM stale_days LIMIT 1").fetchall())
 
 
 async def too_coarse(store: IndexStore, prices: PriceTable) -> dict[tuple[int, int], Tiers]:
@@ -269,10 +263,7 @@ SELECT t.model, t.provider, m.name, p.name, t.sizes, t.listed,
                   WHERE x.model = t.model AND coalesce(x.provider, 0) = t.provider AND x.stated_usd IS NOT NULL)
 FROM tiers t JOIN names m ON m.id = t.model LEFT JOIN names p ON p.id = t.provider
 """
-_DERIVED = (
-    *("sums", "time_sums", "session_sums", "stale_days", "stale_sessions"),
-    *("prompts", "endings", "unlogged", "inherited"),
-)
+_DERIVED = (*("sums", "time_sums", "stale_days", "prompts", "endings", "unlogged", "inherited"),)
 _CONTEXT = "input + cache_read + cache_create_5m + cache_create_1h"
 _WITH_ANYTHING = "SELECT session FROM turns UNION SELECT session FROM cost_states UNION SELECT session FROM requests"
 _BUCKET = f"(ts + {SHIFT_MS}) / {BUCKET_MS}"
@@ -327,7 +318,7 @@ _OF_DAY = """
 FROM endings e CROSS JOIN sums x ON x.session = e.session AND x.bucket >= ?1 AND x.bucket < ?2
 WHERE e.last_bucket >= ?1 AND e.first_bucket < ?2
 """
-_CONDENSE_TIME = (
+_CONDENSE = (
     f"INSERT INTO time_sums SELECT 0, x.bucket, x.class, 0, {_TOTALS} {_OF_DAY} GROUP BY x.bucket, x.class",
     f"""
 INSERT INTO time_sums SELECT 1, x.bucket / {DAY}, x.class, 0, {_TOTALS}
@@ -338,14 +329,6 @@ INSERT INTO time_sums SELECT 2, x.bucket / {DAY}, x.class, x.activity, {_TOTALS}
 GROUP BY x.class, x.activity
 """,
 )
-_CONDENSE_SESSION = [
-    f"""
-INSERT INTO session_sums
-SELECT {level}, x.session, x.class, x.subagent, x.place, x.branch, x.version, {activity}, {bucket}, {_TOTALS}
-FROM sums x WHERE x.session = ? GROUP BY 3, 4, 5, 6, 7, 8, 9
-"""
-    for level, bucket, activity in ((0, "x.bucket", "0"), (1, "0", "x.activity"))
-]
 _BUCKETS_OF = "bucket) FROM sums WHERE session = s.value"
 _WRITE_ENDINGS = f"""
 INSERT INTO endings

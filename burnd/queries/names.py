@@ -111,11 +111,7 @@ def no_such(what: str, given: str, recorded: Iterable[str | None]) -> Missing:
 
 
 _OF_SOURCE = "SELECT 1 FROM sessions s JOIN names n ON n.id = s.source WHERE n.name = ? LIMIT 1"
-_VERSIONS = """
-SELECT id, name FROM names WHERE id IN (
-  SELECT version FROM session_sums WHERE level = 0 AND session NOT IN (SELECT session FROM stale_sessions)
-  UNION ALL SELECT x.version FROM stale_sessions s CROSS JOIN sums x ON x.session = s.session)
-"""
+_VERSIONS = "SELECT id, name FROM names WHERE id IN (SELECT version FROM sums)"
 _SUBAGENTS = "SELECT s.id FROM subagents s LEFT JOIN names n ON n.id = s.type WHERE s.agent_id = ? OR n.name = ?"
 
 
@@ -236,9 +232,7 @@ def _is_in(folder: str, other: str) -> bool:
 # Only places that have a turn now: places of earlier revisions would depend on when the index was built.
 _PLACES = """
 SELECT p.id, f.name, k.name FROM places p LEFT JOIN names f ON f.id = p.project
-LEFT JOIN names k ON k.id = p.project_key WHERE p.id IN (
-  SELECT place FROM session_sums WHERE level = 0 AND session NOT IN (SELECT session FROM stale_sessions)
-  UNION ALL SELECT x.place FROM stale_sessions s CROSS JOIN sums x ON x.session = s.session)
+LEFT JOIN names k ON k.id = p.project_key WHERE p.id IN (SELECT place FROM sums)
 """
 _OF_SESSIONS = (
     "SELECT f.name, k.name FROM (SELECT DISTINCT project, project_key FROM sessions) s "

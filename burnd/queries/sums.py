@@ -1,9 +1,8 @@
 """Turns a selection, a group-by, a period and a time zone into SQL over the sums of turns and of causes.
 
-`Reader` counts turns from the fewest rows that are exact: `time_sums` if only class, activity and time are needed,
-`session_sums` if no activity or no time, else `sums`, also for what is stale. `CauseReader` adds up causes from
-`cause_blocks` (all sessions) or `cause_sums` (by group of turns). Edges of the period, and sessions whose tags change
-while they run, are read turn by turn. docs/architecture.md describes the tables.
+`Reader` counts turns from `time_sums` if only class, activity and time are needed, else from `sums`. `CauseReader`
+adds up causes from `cause_blocks` (all sessions) or `cause_sums` (by group of turns). Edges of the period, and sessions
+whose tags change while they run, are read turn by turn. docs/architecture.md describes the tables.
 """
 
 from __future__ import annotations
@@ -107,8 +106,6 @@ SUMS = Table("sums x", "1", _COLUMNS, _SUMMED, "x.bucket", BUCKET_MS, 0)
 _QUARTERS = SUMS._replace(source="time_sums x", only="x.level = 0")
 _DAYS = _QUARTERS._replace(only="x.level = 1", unit_ms=DAY_MS)
 _DAYS_BY_ACTIVITY = _DAYS._replace(only="x.level = 2")
-_SESSION_QUARTERS = SUMS._replace(source="session_sums x", only="x.level = 0")
-_SESSION_ACTIVITIES = SUMS._replace(source="session_sums x", only="x.level = 1")
 _TURN_COLUMNS = _COLUMNS | {
     "turn": "x.id",
     "branch": "coalesce(x.branch, 0)",
@@ -237,26 +234,15 @@ class Reader:
         is_over_sessions = is_plain and {"activity", "time"}.issuperset(by.keys)
         is_by_utc_day = by.unit is None or (by.unit == "day" and not any(part.offset % DAY_MS for part in zone))
         by_activity = selection.activities is not None or "activity" in by.keys
-        if by_activity and by.unit is None and not is_over_sessions:
-            rows += self._whole_sessions(by, begin, end)
-            edges = []
-        elif begin < end and is_over_sessions and (is_by_utc_day or not by_activity):
+        if begin < end and is_over_sessions and (is_by_utc_day or not by_activity):
             by_day = _DAYS_BY_ACTIVITY if by_activity else _DAYS
             rows += self._over_sessions(by_day if is_by_utc_day else _QUARTERS, by, begin, end)
         elif begin < end:
             is_cut = selection.begin is not None or selection.end is not None
-            terms = [_active(begin, end), _between(begin, end)] if is_cut else []
-            rows += self.select(SUMS, by, terms) if by_activity else self._fresh_and_stale(_SESSION_QUARTERS, by, terms)
+            rows += self.select(SUMS, by, [_active(begin, end), _between(begin, end)] if is_cut else [])
         for edge in edges:
             rows += self.select(self._turns, by, [during(edge)])
         return rows + self.mixed(self._turns, by, self._fine)
-
-    def _fresh_and_stale(self, table: Table, by: By, terms: list[Clause]) -> list[SumRow]:
-        """Stale sessions are read from `sums`."""
-        if not self._view.rows(f"{_STALE_SESSIONS} LIMIT 1"):
-            return self.select(table, by, terms)
-        rows = self.select(table, by, [*terms, Clause(f"x.session NOT IN ({_STALE_SESSIONS})")])
-        return rows + self.select(SUMS, by, [*terms, Clause(f"x.session IN ({_STALE_SESSIONS})")])
 
     def _over_sessions(self, table: Table, by: By, begin: int, end: int) -> list[SumRow]:
         """Partial and stale days are read from `sums`."""
@@ -276,18 +262,6 @@ class Reader:
         for since, until, condition in rest:
             if since < until:
                 rows += self.select(SUMS, by, [_active(since, until), _between(since, until), Clause(condition)])
-        return rows
-
-    def _whole_sessions(self, by: By, begin: int, end: int) -> list[SumRow]:
-        """From sums without time; sessions across an edge of the period are read turn by turn."""
-        if self._selection.begin is None and self._selection.end is None:
-            return self._fresh_and_stale(_SESSION_ACTIVITIES, by, [])
-        sessions = self._view.rows(_TOUCHING, (begin, end, bucket_of(self.begin), bucket_of(self.end - 1)))
-        inside = frozenset(session for session, is_inside in sessions if is_inside)
-        across = frozenset(session for session, is_inside in sessions if not is_inside)
-        rows = self._fresh_and_stale(_SESSION_ACTIVITIES, by, within("x.session", inside))
-        if across:
-            rows += self.select(self._turns, by, [during(self.period), *within("x.session", across)])
         return rows
 
     def _facts(
@@ -501,10 +475,6 @@ def _whole_buckets(stretch: Stretch) -> tuple[tuple[int, int], list[Stretch]]:
 
 _CONTEXT = "x.input + x.cache_read + x.cache_create_5m + x.cache_create_1h"
 _STALE_DAYS = "SELECT day FROM stale_days"
-_STALE_SESSIONS = "SELECT session FROM stale_sessions"
-_TOUCHING = (
-    "SELECT session, first_bucket >= ? AND last_bucket < ? FROM endings WHERE last_bucket >= ? AND first_bucket <= ?"
-)
 
 
 _NONE: Mapping[int, int] = MappingProxyType({})

@@ -53,7 +53,7 @@ async def make_year(path: Path, turns: int, seed: int = 7) -> IndexStore:
     await _stamp(store, rng)
     await say_quotas(store)
     await store.transact(lambda db: SumWriter(None).rebuild(db, no_progress))
-    while await store.transact(lambda db: condense(db, days=50, sessions=2000)):
+    while await store.transact(lambda db: condense(db, days=50)):
         pass
     return store
 

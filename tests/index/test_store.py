@@ -290,7 +290,7 @@ async def test_a_commit_looks_up_by_whole_keys(opened: Opened) -> None:
     verbs = ("SELECT", "WITH", "UPDATE", "DELETE", "INSERT")
     planned = [sql for sql in seen if sql.lstrip().startswith(verbs) and "VALUES(?" not in sql]
     assert len(planned) > 8
-    large = {"turns", "t", "messages", "m", "sessions", "facts", "f", "sums", "session_sums", "s", "prompts", "endings"}
+    large = {"turns", "t", "messages", "m", "sessions", "facts", "f", "sums", "s", "prompts", "endings"}
     large |= {"session_cells", "session_prompts", "c"}
     for sql in planned:
         # On the writer's connection, which has the temporary tables of a commit.

@@ -231,7 +231,7 @@ async def live(pipeline: Pipeline, history: list[Any]) -> list[Turn]:
     still_open: dict[Any, Turn] = {}
     for number, (deed, what) in enumerate(history):
         if number % 2:  # so that some of what is asked later is condensed and some is stale
-            await pipeline.index.transact(partial(condense, days=1, sessions=1))
+            await pipeline.index.transact(partial(condense, days=1))
         if deed == "commit":
             await pipeline.commit(Batch(entries=what))
             for entry in what:
