@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, wait
 from functools import partial
 from typing import Final, TypeVar
 
@@ -244,8 +245,12 @@ class Pipeline:
         ruling = self._policy.rule(db, batch, shelved, origins, turns.copiers, now_ms)
         new = dedupe.new_content(db, stores.content, ruling.shelved)
         stores.is_behind = True
-        with stores.disk_work() as disk:
-            placed = stores.content.append_shelved(new.shelved, now_ms, batch.packs, disk.start)
+        writing: list[Future[None]] = []
+        try:
+            start = stores.disk_thread.submit
+            placed = stores.content.append_shelved(
+                new.shelved, now_ms, batch.packs, lambda work: writing.append(start(work))
+            )
             if new.replacing:
                 placed = [one._replace(anew=dedupe.block_of(one.label) in new.replacing) for one in placed]
             self._unrecorded += ruling.entries
@@ -262,7 +267,9 @@ class Pipeline:
             change.open = turns.open
             if self.keeping.has_off:
                 change.open = [one._replace(turn=self.keeping.trimmed(one.turn)) for one in turns.open]
-            stores.write(db, change, lines, disk.wait)
+            stores.write(db, change, lines, writing)
+        finally:
+            wait(writing)
         stores.is_behind = False
         self._unrecorded = []
         if len(self._described) > _MOST_DESCRIBED:

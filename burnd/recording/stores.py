@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -90,30 +90,6 @@ def reserve_of(size: int, setting: int | None) -> int:
     return min(_RESERVE_BYTES, size // _RESERVE_SHARE) if setting is None else setting
 
 
-class DiskWork:
-    """Work that waits for the disk, in a thread beside the block. It has ended when the block has."""
-
-    def __init__(self, thread: ThreadPoolExecutor) -> None:
-        self._thread = thread
-        self._started: list[Future[None]] = []
-
-    def start(self, work: Callable[[], None]) -> None:
-        self._started.append(self._thread.submit(work))
-
-    def wait(self) -> None:
-        """Returns when it is done, or raises its error."""
-        for one in self._started:
-            one.result()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, failed: object, *_: object) -> None:
-        wait(self._started)
-        if failed is None:
-            self.wait()
-
-
 class Stores:
     """Used by one task at a time. `is_behind` is set before a write, and cleared when the index shows it."""
 
@@ -137,7 +113,8 @@ class Stores:
         self.is_behind = False
         self._applier = Applier(index)
         self._thread = anyio.CapacityLimiter(1)
-        self._disk = ThreadPoolExecutor(1, "disk")
+        # Stores content: its sync may take longer than all other work on a batch.
+        self.disk_thread = ThreadPoolExecutor(1, "disk")
 
     async def apply(self, change: Change) -> None:
         await self.in_writer(lambda db: self.write(db, change))
@@ -147,16 +124,17 @@ class Stores:
         db: sqlite3.Connection,
         change: Change,
         lines: Sequence[bytes] = (),
-        content_stored: Callable[[], None] = lambda: None,
+        content: Sequence[Future[None]] = (),
     ) -> None:
-        """Writes a change to the index, and its lines to the ledger once `content_stored` returns, before the index
+        """Writes a change to the index, and its lines to the ledger once its content is stored, before the index
         commits. If that fails, neither has any of it. For the writer's thread.
         """
         journal = self.journal
         start = journal.end
 
         def settle() -> None:
-            content_stored()
+            for one in content:
+                one.result()
             journal.append(lines)
             change.ledger_end, change.ledger_anchor = journal.end_and_anchor()
 
@@ -167,10 +145,6 @@ class Stores:
                 journal.take_back(start)
             raise
         self.status.beats += 1
-
-    def disk_work(self) -> DiskWork:
-        """For the content of a batch: its sync may take longer than all other work on the batch."""
-        return DiskWork(self._disk)
 
     async def in_writer(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Runs work in the thread of the index's writer. Raises StorageError instead of OSError."""
@@ -193,7 +167,7 @@ class Stores:
     async def close(self) -> None:
         if not self.index.closed:
             await self.index.close(clean=not self.is_behind)
-        self._disk.shutdown()
+        self.disk_thread.shutdown()
         self.content.close()
         self.journal.close()
 

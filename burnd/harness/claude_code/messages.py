@@ -259,6 +259,7 @@ def rank_of(memory: Memory, line: LineHead) -> int:
 
 
 def _add_line(memory: Memory, candidate: Candidate, spot: Spot, message: ClaudeMessage) -> None:
+    """Adds the blocks of a line to its message, and records their content."""
     content = message.content
     blocks: Sequence[ContentBlock]
     blocks = [ContentBlock(type="text", text=content)] if isinstance(content, str) else content or []
