@@ -496,7 +496,6 @@ class _IndexRows(HotspotRows):
         first: dict[Label | None, int] = {}
         same = {cause: first.setdefault(label, cause) for cause, label in sorted(labels.items())}
         others = {cause for label, cause in first.items() if label is None or label.kind != self._by}
-        same = {cause: number for cause, number in same.items() if cause != number}
         rows_read, number = self._heaviest(causes, TOOL, same, others)
         divided: LabelSums = {}
         for one in rows_read:

@@ -579,8 +579,8 @@ class CauseReader:
     ) -> tuple[list[CauseRow], int]:
         """The rows with the greatest weights among the `others` and among the rest, and the number of the rest.
 
-        `weight` makes SQL for the weight of a row, given the column of its class. `same` has the causes that count as
-        another one. Turns that are attributed again are ranked as if alone, and so all read.
+        `weight` makes SQL for the weight of a row, given the column of its class. `same` has the cause as which
+        each one counts, by default itself. Turns that are attributed again are ranked as if alone, and so all read.
         """
         begin, end, _ = self.buckets(by)
         attributed = [*self._turn_by_turn(level, by)]
@@ -588,7 +588,7 @@ class CauseReader:
         ids = {*ranked, *((*row.keys, same.get(row.cause, row.cause)) for row in attributed)}
         members: dict[int, list[int]] = {}
         for cause, other in same.items():
-            members.setdefault(other, [other]).append(cause)
+            members.setdefault(other, []).append(cause)
         keys = [(*key, cause) for *key, first in ids for cause in members.get(first, [first])]
         rows = [*map(CauseRow._make, self.of_groups(level, by, begin, end, self.among(by, keys)))] if keys else []
         counted = {(*row.keys, same.get(row.cause, row.cause)) for row in rows}
@@ -606,12 +606,17 @@ class CauseReader:
     ) -> tuple[list[CauseId], int]:
         """The same, of whole buckets, as keys and causes."""
         begin, end, _ = self.buckets(by)
-        cases = " ".join(f"WHEN {cause} THEN {other}" for cause, other in same.items())
+        # Joined: there may be too many for a CASE.
+        listed = (
+            f"SELECT value ->> 0 AS cause, value ->> 1 AS other FROM json_each('{_json([*same.items()])}') LIMIT -1"
+        )
         selects, bound = [], []
         for table, cause, terms in self._parts(level, by, begin, end):
+            if same:
+                table = table._replace(source=f"{table.source} CROSS JOIN ({listed}) s ON s.cause = {cause}")
+                cause = "s.other"
             columns, rest, values = self._reader.statement(table, by, terms, self._selection.classes)
-            counted = f"CASE {cause} {cases} ELSE {cause} END" if cases else cause
-            read = [*(columns[key] for key in by.keys), counted, weight(columns["class"]), _TOKENS]
+            read = [*(columns[key] for key in by.keys), cause, weight(columns["class"]), _TOKENS]
             selects.append(f"SELECT {','.join(f'{column} AS c{n}' for n, column in enumerate(read))} {rest}")
             bound += values
         width = len(by.keys) + 1
