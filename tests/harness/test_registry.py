@@ -47,11 +47,12 @@ def test_the_apis_are_those_that_are_read() -> None:
 
 
 def test_pages_name_every_product() -> None:
-    """README lists supported products, commands.md what doctor checks, mcp.md the source of a session's id."""
+    """README lists supported products, commands.md those of a report, mcp.md the source of a session's id."""
     readme = (ROOT / "README.md").read_text().replace("\n  ", " ").replace("\n", " ")
     assert f"records every request that {all_titles()} make" in readme
     for product in PRODUCTS:
         assert [home for home in product.default_homes if f"`{home}`" not in readme] == []
         variables = (ROOT / "docs" / "mcp.md").read_text()
         assert [name for name in product.session_variables if f"`{name}`" not in variables] == []
-    assert f"the logs of {all_titles()}" in (ROOT / "docs" / "commands.md").read_text()
+    by_harness = ", ".join(product.title for product in PRODUCTS)
+    assert f"Cost by harness: {by_harness};" in (ROOT / "docs" / "commands.md").read_text()
