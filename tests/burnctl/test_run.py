@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from burnd.paths import Home
-from tests import warm
 from tests.burnctl.runner import BURNCTL, spool_files, spooled
 from tests.burnctl.stub_claude import SECRET
 from tests.burnctl.stub_machine import StubMachine
@@ -139,18 +138,27 @@ def test_a_session_that_claude_was_wrapped_with_is_not_taken(machine: StubMachin
     assert stamps(machine) == {wrapped: {"who": "claude"}, OURS: {"who": "run"}}
 
 
-def test_two_at_once_get_one_each(machine: StubMachine, daemon: Daemon) -> None:
-    """Two claims on one folder: two sessions, one tag each."""
-    command = [*BURNCTL, "run", "--quiet"]
+def test_two_at_once_get_one_each(machine: StubMachine, daemon: Daemon, folder: Path) -> None:
+    """Two claims on one folder: two sessions, one tag each. Both sessions begin while both claims are open."""
+    notes = {session: folder / f"note-{session}" for session in (OURS, OTHER)}
     both = [
-        warm.Popen(
-            [*command, "--tag", f"n={session}", "--", "harness"],
-            env={**machine.env, "STUB_DO": "talk silent 0.3", "STUB_SESSION": session},
-            cwd=machine.work,
+        machine.start(
+            *("run", "--quiet", "--tag", f"n={session}", "--", "harness"),
+            do="wait talk wait",
+            STUB_SESSION=session,
+            STUB_NOTE=str(note),
         )
-        for session in (OURS, OTHER)
+        for session, note in notes.items()
     ]
-    assert [one.wait(timeout=60) for one in both] == [0, 0]
+    for lines in (["READY\n"], ["SIGUSR1\n", "READY\n"]):  # when both wait, both go on
+        for one in both:
+            assert one.stdout is not None
+            assert [one.stdout.readline() for _ in lines] == lines
+        for note in notes.values():
+            os.kill(json.loads(note.read_text())["pid"], signal.SIGUSR1)
+    for one in both:
+        one.communicate(timeout=60)
+        assert one.returncode == 0
     all_recorded(daemon)
     found = stamps(machine)
     assert set(found) == {OURS, OTHER}
