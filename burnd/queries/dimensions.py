@@ -18,7 +18,6 @@ from burnd.records.times import to_iso
 
 TAG = "tag:"
 MAIN_BRANCHES = frozenset(("main", "master", "trunk", "develop", "dev"))  # no pull request is made from these
-_MANY = 100
 _OF_CLASS = ("model", "provider", "source")
 _TIMES: dict[str, Callable[[int], str]] = {"day": day_name, "week": week_name, "month": month_name}
 RowFacts = Sequence[Mapping[str, Any]]
@@ -137,8 +136,7 @@ def _single(view: View, by: str, selection: Selection, keys: tuple[str, ...]) ->
         key_of = agent_keys(view, labels, keys)
         return Dimension(By(("group", "agent_type")), lambda keys, _: key_of(keys[0], keys[1]), _agents)
     at = keys.index(by.removeprefix(TAG))
-    is_many = _MANY < len(labels) == len({values[at] for values in labels})
-    return Dimension(By(("group",)), lambda keys, _: labels[keys[0]][at], _plain, is_many=is_many)
+    return Dimension(By(("group",)), lambda keys, _: labels[keys[0]][at], _plain)
 
 
 def _pull_requests(view: View) -> Callable[[int, int, int], str | None]:

@@ -31,7 +31,7 @@ from burnd.queries.names import short_ids
 from burnd.queries.quotes import Quotes
 from burnd.queries.selection import Selection, choose
 from burnd.queries.summary import add_up
-from burnd.queries.sums import TURNS, By, CauseReader, CauseRow, Reader, Table, during
+from burnd.queries.sums import TURNS, By, CauseReader, CauseRow, Ranking, Reader, Table, during
 from burnd.queries.view import Mistaken, SqlRow, View
 from burnd.records.times import to_iso
 
@@ -90,8 +90,8 @@ def heaviest(
     total = 0
     if selection.is_of_all_sessions and begin < end:
         without = [cause for _, cause in _numbered(view, {(0, "")})]
-        weight = partial(weight_sql, rates, Sums._fields)
-        ranked, total = causes.ranked(PROMPT, _BY_SESSION, weight, most, others=without)
+        ranking = Ranking(partial(weight_sql, rates, Sums._fields), most, others=without)
+        ranked, total = causes.ranked(PROMPT, _BY_SESSION, ranking)
         keys = {*(key for key in ranked if key[1] not in without), *_numbered(view, in_cut)}
         rows += causes.of_groups(PROMPT, _BY_SESSION, begin, end, causes.among(_BY_SESSION, keys))
         for cause in without:
@@ -413,7 +413,7 @@ class _IndexRows(HotspotRows):
         self, causes: CauseReader, level: int, same: Mapping[int, int] | None = None, others: Collection[int] = ()
     ) -> tuple[list[CauseRow], int]:
         weight = partial(weight_sql, rates_of(self._rank, self._classes), Sums._fields)
-        return causes.heaviest(level, self._keys_read, weight, self._limit, same or {}, others)
+        return causes.heaviest(level, self._keys_read, Ranking(weight, self._limit, same or {}, others))
 
     @property
     def _is_ranked_by_sql(self) -> bool:
@@ -478,7 +478,7 @@ class _IndexRows(HotspotRows):
         if is_ranked:
             self._add_heaviest(causes, {cause: label for (cause, _), label in labels.items()}, sums, rest)
         for (label, second), row_sum in sums.items():
-            if label is not None:
+            if label is not None and (second != NO_SECOND or row_sum or not is_ranked):
                 self._sum(label._replace(second=second)).merge(row_sum)
         for label, row_sum in self._sums.items():
             if label.kind == self._by and self._by in ("file", "command", "skill"):
@@ -486,34 +486,25 @@ class _IndexRows(HotspotRows):
         self._rest = rest
 
     def _add_heaviest(
-        self,
-        causes: CauseReader,
-        labels: Mapping[int, Label | None],
-        sums: LabelSums,
-        rest: CauseSum,
+        self, causes: CauseReader, labels: Mapping[int, Label | None], sums: LabelSums, rest: CauseSum
     ) -> None:
         """Divides the heaviest rows of `sums` by the second dimension; what is left stays undivided, or is the rest."""
         first: dict[Label | None, int] = {}
         same = {cause: first.setdefault(label, cause) for cause, label in sorted(labels.items())}
-        others = {cause for label, cause in first.items() if label is None or label.kind != self._by}
-        rows_read, number = self._heaviest(causes, TOOL, same, others)
+        own = {label for label in first if label is not None and label.kind == self._by}
+        rows_read, number = self._heaviest(causes, TOOL, same, {first[label] for label in first.keys() - own})
         divided: LabelSums = {}
         for one in rows_read:
             if (label := labels.get(one.cause)) is not None:
                 self._add_row(divided, label, self._second(one), one)
         for (label, _), row_sum in divided.items():
             sums[label, NO_SECOND].subtract(row_sum)
-        shown = sum(label is not None and label.kind == self._by for label, _ in divided)
-        for label in [label for label, _ in sums if label is not None]:
-            left = sums[label, NO_SECOND]
-            if label.kind == self._by or not left:
-                rest.merge(sums.pop((label, NO_SECOND)))
-        self.left_out += max(0, number - shown) if any(label and label.kind == self._by for label in first) else 0
+        for label in own:
+            rest.merge(sums.pop((label, NO_SECOND)))
+        self.left_out += max(0, number - sum(label in own for label, _ in divided))
         sums |= divided
 
-    def _add_row(
-        self, sums: dict[tuple[Label | None, Any], CauseSum], label: Label | None, second: Any, one: CauseRow
-    ) -> None:
+    def _add_row(self, sums: LabelSums, label: Label | None, second: Any, one: CauseRow) -> None:
         row_sum = sums.get((label, second))
         if row_sum is None:
             row_sum = sums[label, second] = CauseSum()

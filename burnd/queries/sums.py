@@ -477,9 +477,6 @@ _CONTEXT = "x.input + x.cache_read + x.cache_create_5m + x.cache_create_1h"
 _STALE_DAYS = "SELECT day FROM stale_days"
 
 
-_NONE: Mapping[int, int] = MappingProxyType({})
-
-
 class CauseRow(NamedTuple):
     """Tokens of one cause in turns of one class; `counts` are in the order of `Sums`."""
 
@@ -495,6 +492,19 @@ class Buckets(NamedTuple):
     begin: int
     end: int
     edges: list[Stretch]
+
+
+class Ranking(NamedTuple):
+    """How to find the `most` heaviest rows, of the causes in `others` and of the rest.
+
+    `weight` makes SQL for the weight of a row, given the column of its class. `same` has the cause as which each one
+    counts, by default itself.
+    """
+
+    weight: Callable[[str], str]
+    most: int
+    same: Mapping[int, int] = MappingProxyType({})
+    others: Collection[int] = ()
 
 
 Part = tuple[Table, str, list[Clause]]  # with the column of the cause
@@ -568,23 +578,14 @@ class CauseReader:
             limits.append(f"(w.span = 0 OR {' = '.join(clocks)})")
         return terms, " AND ".join(limits) or None
 
-    def heaviest(
-        self,
-        level: int,
-        by: By,
-        weight: Callable[[str], str],
-        most: int,
-        same: Mapping[int, int] = _NONE,
-        others: Collection[int] = (),
-    ) -> tuple[list[CauseRow], int]:
-        """The rows with the greatest weights among the `others` and among the rest, and the number of the rest.
+    def heaviest(self, level: int, by: By, ranking: Ranking) -> tuple[list[CauseRow], int]:
+        """The heaviest rows, and the number of rows without `others`.
 
-        `weight` makes SQL for the weight of a row, given the column of its class. `same` has the cause as which
-        each one counts, by default itself. Turns that are attributed again are ranked as if alone, and so all read.
+        Turns that are attributed again are ranked as if alone, and so all read.
         """
         begin, end, _ = self.buckets(by)
-        attributed = [*self._turn_by_turn(level, by)]
-        ranked, number = self.ranked(level, by, weight, most, same, others) if begin < end else ([], 0)
+        attributed, same = [*self._turn_by_turn(level, by)], ranking.same
+        ranked, number = self.ranked(level, by, ranking) if begin < end else ([], 0)
         ids = {*ranked, *((*row.keys, same.get(row.cause, row.cause)) for row in attributed)}
         members: dict[int, list[int]] = {}
         for cause, other in same.items():
@@ -592,41 +593,32 @@ class CauseReader:
         keys = [(*key, cause) for *key, first in ids for cause in members.get(first, [first])]
         rows = [*map(CauseRow._make, self.of_groups(level, by, begin, end, self.among(by, keys)))] if keys else []
         counted = {(*row.keys, same.get(row.cause, row.cause)) for row in rows}
-        new = {key for key in ids - counted if key[-1] not in others}
+        new = {key for key in ids - counted if key[-1] not in ranking.others}
         return rows + attributed, number + len(new)
 
-    def ranked(
-        self,
-        level: int,
-        by: By,
-        weight: Callable[[str], str],
-        most: int,
-        same: Mapping[int, int] = _NONE,
-        others: Collection[int] = (),
-    ) -> tuple[list[CauseId], int]:
-        """The same, of whole buckets, as keys and causes."""
+    def ranked(self, level: int, by: By, ranking: Ranking) -> tuple[list[CauseId], int]:
+        """The same of whole buckets, as keys and causes."""
         begin, end, _ = self.buckets(by)
         # Joined: there may be too many for a CASE.
-        listed = (
-            f"SELECT value ->> 0 AS cause, value ->> 1 AS other FROM json_each('{_json([*same.items()])}') LIMIT -1"
-        )
+        pairs = _json([*ranking.same.items()])
+        listed = f"SELECT value ->> 0 AS cause, value ->> 1 AS other FROM json_each('{pairs}') LIMIT -1"
         selects, bound = [], []
         for table, cause, terms in self._parts(level, by, begin, end):
-            if same:
+            if ranking.same:
                 table = table._replace(source=f"{table.source} CROSS JOIN ({listed}) s ON s.cause = {cause}")
                 cause = "s.other"
             columns, rest, values = self._reader.statement(table, by, terms, self._selection.classes)
-            read = [*(columns[key] for key in by.keys), cause, weight(columns["class"]), _TOKENS]
+            read = [*(columns[key] for key in by.keys), cause, ranking.weight(columns["class"]), _TOKENS]
             selects.append(f"SELECT {','.join(f'{column} AS c{n}' for n, column in enumerate(read))} {rest}")
             bound += values
         width = len(by.keys) + 1
         keys = ",".join(f"c{n}" for n in range(width))
-        is_other = f"c{width - 1} IN ({','.join(map(str, sorted(others)))})"
+        is_other = f"c{width - 1} IN ({','.join(map(str, sorted(ranking.others)))})"
         inner = f"SELECT {keys}, total(c{width}) AS w, total(c{width + 1}) AS n FROM ({' UNION ALL '.join(selects)})"
         sql = (
             f"SELECT * FROM (SELECT {keys}, is_other, row_number() OVER (PARTITION BY is_other "
             f"ORDER BY w DESC, n DESC, {keys}) AS place, count(*) OVER (PARTITION BY is_other) AS number "
-            f"FROM (SELECT *, {is_other} AS is_other FROM ({inner} GROUP BY {keys}))) WHERE place <= {most}"
+            f"FROM (SELECT *, {is_other} AS is_other FROM ({inner} GROUP BY {keys}))) WHERE place <= {ranking.most}"
         )
         rows = self._view.rows(sql, bound)
         return [row[:width] for row in rows], next((row[-1] for row in rows if not row[width]), 0)
