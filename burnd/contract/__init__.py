@@ -95,7 +95,7 @@ class Params:
 
     `method` is its name, `errors` are those that only some methods have, `deadline` is how long it may take (None: for
     as long as the client waits), `partial` answers carry `backfill`, and `progress` is notified where there is any.
-    `answer` is the type of the answer.
+    `answer` is the type of the answer. `of_totals` are the parameters that totals alone can answer.
     """
 
     answer: ClassVar[Any]
@@ -104,12 +104,17 @@ class Params:
     deadline: ClassVar[float | None] = DEADLINE_S
     partial: ClassVar[bool] = False
     progress: ClassVar[bool] = False
+    of_totals: ClassVar[tuple[str, ...]] = ()
     params: ClassVar[dict[str, Param]] = {}
 
     @property
     def is_of_totals(self) -> bool:
         """Whether totals alone answer it, so that it is exact before all old logs are read."""
-        return False
+        return bool(self.of_totals) and not self.beyond_totals()
+
+    def beyond_totals(self) -> list[str]:
+        """The given parameters that totals cannot answer: all that `of_totals` does not name."""
+        return [name for name in self.params if name not in self.of_totals and getattr(self, name)]
 
     def __init_subclass__(
         cls,

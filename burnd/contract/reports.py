@@ -75,15 +75,18 @@ class Filters(Params):
     )
 
 
-# What a quick pass over the logs finds out about a turn, and what it does not.
+# Dimensions that a quick pass over the logs finds out.
 OF_TOTALS = ("model", "provider", "project", "branch", "session", "day", "hour", "week", "month", "source")
-NOT_OF_TOTALS = ("agent", "activity", "version", "quality", "tree")
 
 
 class SummaryParams(Filters, method="summary", errors=("not_found",), partial=True):
     """Adds up what was spent: in total, and by model or another dimension."""
 
     answer: ClassVar[results.Summary]
+    of_totals = (
+        *("by", "series", "limit"),
+        *("since", "until", "tz", "project", "session", "workflow", "tags", "source", "model", "provider", "branch"),
+    )
     by: str = param(
         default="model",
         help="what the rows are, one or two such as day,model",
@@ -96,10 +99,8 @@ class SummaryParams(Filters, method="summary", errors=("not_found",), partial=Tr
     series: bool = param(default=False, help="add the cost of each day", flag="")
     limit: int = param(default=MOST_ROWS, help="at most this many rows", kind="count", most=MOST_ROWS)
 
-    @property
-    def is_of_totals(self) -> bool:
-        """Unless it needs the calls, prompts or agents of turns."""
-        return {*self.by.split(",")} <= {*OF_TOTALS} and not any(getattr(self, name) for name in NOT_OF_TOTALS)
+    def beyond_totals(self) -> list[str]:
+        return [*([] if {*self.by.split(",")} <= {*OF_TOTALS} else ["by"]), *super().beyond_totals()]
 
 
 class CompareParams(Filters, method="compare", errors=("not_found",), partial=True):
@@ -206,21 +207,17 @@ class LimitsParams(Params, method="limits", errors=("not_found",), partial=True)
     """Shows the windows of a plan and the budgets: used so far, forecast, and windows of the past."""
 
     answer: ClassVar[results.Limits]
+    of_totals = ("source", "history")
     source: str = param(default=USUAL, help="the harness whose plan it is", kind="source", choices=SOURCES)
     history: int = param(default=10, help="number of past windows", kind="index", least=0, most=1000, metavar="N")
     filled: bool = param(default=False, help="show what filled the running window and those that reached the limit")
-
-    @property
-    def is_of_totals(self) -> bool:
-        return not self.filled
 
 
 class StatuslineParams(Params, method="statusline", partial=True):
     """Returns the few numbers of a status line."""
 
-    is_of_totals = True
-
     answer: ClassVar[results.Statusline]
+    of_totals = ("session", "source")
     session: str | None = param(default=None, help="the session whose line it is", kind="session")
     source: str = param(default=USUAL, help="its harness", kind="source")
 

@@ -43,16 +43,13 @@ class ListParams(_Narrowed, method="sessions.list", errors=("not_found",), parti
     """Lists sessions, the one written last first."""
 
     answer: ClassVar[results.Sessions]
+    of_totals = ("project", "source", "since", "until", "tz", "limit", "next", "costs")
     agent: str | None = param(default=None, help="only sessions of this agent", kind="agent")
     parent: str | None = param(default=None, help="only sessions that this one started", kind="session")
     limit: int = param(default=50, help="at most this many", kind="count", most=MOST_SESSIONS, clamped=True)
     next: str | None = param(default=None, help="continue after the previous page, with its `next`", metavar="TOKEN")
     costs: bool = param(default=False, help="add what each session spent", flag="")
     gone: bool = param(default=False, help="only sessions whose logs are gone, with when that was noticed")
-
-    @property
-    def is_of_totals(self) -> bool:
-        return self.agent is None and self.parent is None and not self.gone
 
 
 class MetaParams(Params, method="sessions.meta", errors=("not_found",), partial=True):

@@ -12,7 +12,7 @@ from typing import Any
 
 from burnd.attribution.cause_keys import MISSED, PROMPTED, TOOL, CauseKey
 from burnd.classify.tools import kind as tool_kind
-from burnd.contract.reports import HotspotsParams
+from burnd.contract.reports import Filters, HotspotsParams
 from burnd.fleet.reports import TOKENS, FleetSum, add_up, totals_of, whole_of
 from burnd.fleet.selection import TAG, Dimension, Engine, Scope, choose, dimension, refuse, split
 from burnd.pricing import UNITS_PER_USD
@@ -33,8 +33,8 @@ from burnd.queries.view import Mistaken
 from burnd.records.times import to_iso
 
 _NOT_PUSHED = "causes are pushed by session and day"
-_REFUSED = dict.fromkeys(("tags", "workflow", "agent", "branch", "activity", "version"), _NOT_PUSHED)
 _OF_CAUSES = ("model", "provider", "project", "session", "source", "machine", "user", "team")
+_REFUSED = {name: _NOT_PUSHED for name in Filters.params if name not in (*_OF_CAUSES, "since", "until", "tz")}
 _SUMS = (
     *(f"sum({name})" for name in TOKENS),
     *("sum(entered)", "sum(calls)", "sum(errors)", "sum(cost_usd)", "count(cost_usd)"),

@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 from burnd import protocol
 from burnd.clients.folders import Folders
 from burnd.contract import Params
-from burnd.contract.reports import NOT_OF_TOTALS, OF_TOTALS, SummaryParams
+from burnd.contract.reports import SummaryParams
 from burnd.contract.sessions import ListParams
 from burnd.contract.validation import decoded
 from burnd.harness.quick_pass import Places, find_logs
@@ -34,7 +34,7 @@ _QUERIES: dict[str, tuple[type[Params], Query]] = {
     SummaryParams.method: (SummaryParams, summary),
     ListParams.method: (ListParams, list_sessions),
 }
-_NEEDS_DAEMON = ("workflow", "tags", "parent", *NOT_OF_TOTALS)
+_TAGS = ("workflow", "tags")
 _WHOLE = {"done": True, "percent": None, "secondsLeft": None, "blocked": None}
 
 
@@ -78,10 +78,7 @@ def _params(request: rpc.Request) -> tuple[Params, Query]:
         raise rpc.Fault(protocol.NO_SUCH_METHOD, f"{request.method} is not possible with --scan", hint)
     table, query = _QUERIES[request.method]
     params = decoded(table, request.params)
-    hint = "leave out --scan: burnd records it"
-    if isinstance(params, SummaryParams) and not set(params.by.split(",")) <= set(OF_TOTALS):
-        raise Mistaken(f"--by {params.by} is not possible with --scan", hint)
-    for name in _NEEDS_DAEMON:
-        if getattr(params, name, None):
-            raise Mistaken(f"--{name} is not possible with --scan", hint)
+    for name in (*params.beyond_totals(), *(name for name in _TAGS if getattr(params, name, None))):
+        flag = f"--by {params.by}" if isinstance(params, SummaryParams) and name == "by" else f"--{name}"
+        raise Mistaken(f"{flag} is not possible with --scan", "leave out --scan: burnd records it")
     return params, query
