@@ -183,6 +183,7 @@ SUBJECTS: Final[dict[str, tuple[int, str]]] = {
 }
 LEVELS_OF: Final = {by: level for by, (level, _) in SUBJECTS.items()}
 TOOLS_OF: Final = {"skill": "skill", "subagent": "delegate"}  # both at level NAMED
+_IN_FULL: Final = ("prefix", "subagent")
 _CALLS: Final = -2  # index of calls and errors in counts
 
 
@@ -418,7 +419,7 @@ class _IndexRows(HotspotRows):
     @property
     def _is_ranked_by_sql(self) -> bool:
         """Rows by a second dimension may be very many: only the heaviest are read."""
-        return self._dimension is not None and self._dimension.is_many and self._by not in ("prefix", "subagent")
+        return self._dimension is not None and self._dimension.is_many
 
     def _add_subjects(self, causes: CauseReader, level: int, kind: str) -> None:
         """Names only the heaviest subjects, since there may be very many."""
@@ -476,7 +477,14 @@ class _IndexRows(HotspotRows):
             if label is None:
                 rest.merge(row_sum)
         if is_ranked:
-            self._add_heaviest(causes, {cause: label for (cause, _), label in labels.items()}, sums, rest)
+            # Prefixes differ by project, and agents also added by their calls: their rows are read in full.
+            full = {cause for (cause, _), label in labels.items() if label is not None and label.kind in _IN_FULL}
+            other_labels = {cause: label for (cause, _), label in labels.items() if cause not in full}
+            self._add_heaviest(causes, other_labels, sums, rest)
+            sums = {row: row_sum for row, row_sum in sums.items() if row[0] is None or row[0].kind not in _IN_FULL}
+            for one in causes.of_causes(TOOL, self._keys_read.plus(by), full) if full else ():
+                place = one.keys[-1] if is_prefix else None
+                self._add_row(sums, labels[one.cause, place], self._second(one), one)
         for (label, second), row_sum in sums.items():
             if label is not None and (second != NO_SECOND or row_sum or not is_ranked):
                 self._sum(label._replace(second=second)).merge(row_sum)

@@ -534,6 +534,13 @@ class CauseReader:
                 yield from map(CauseRow._make, self.of_groups(level, by, begin, end))
         yield from self._turn_by_turn(level, by)
 
+    def of_causes(self, level: int, by: By, causes: Collection[int]) -> Iterator[CauseRow]:
+        begin, end, _ = self.buckets(by)
+        if begin < end:
+            only = self.among(By(), [(cause,) for cause in causes])
+            yield from map(CauseRow._make, self.of_groups(level, by, begin, end, only))
+        yield from (row for row in self._turn_by_turn(level, by) if row.cause in causes)
+
     def of_groups(
         self, level: int, by: By, begin: int, end: int, only: Callable[[Table, str], Clause] | None = None
     ) -> list[SumRow]:
