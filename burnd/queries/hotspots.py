@@ -480,7 +480,8 @@ class _IndexRows(HotspotRows):
             # Prefixes differ by project, and agents also added by their calls: their rows are read in full.
             full = {cause for (cause, _), label in labels.items() if label is not None and label.kind in _IN_FULL}
             other_labels = {cause: label for (cause, _), label in labels.items() if cause not in full}
-            self._add_heaviest(causes, other_labels, sums, rest)
+            if other_labels:
+                self._add_heaviest(causes, other_labels, sums, rest)
             sums = {row: row_sum for row, row_sum in sums.items() if row[0] is None or row[0].kind not in _IN_FULL}
             for one in causes.of_causes(TOOL, self._keys_read.plus(by), full) if full else ():
                 place = one.keys[-1] if is_prefix else None

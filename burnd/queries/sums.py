@@ -497,8 +497,8 @@ class Buckets(NamedTuple):
 class Ranking(NamedTuple):
     """How to find the `most` heaviest rows, of the causes in `others` and of the rest.
 
-    `weight` makes SQL for the weight of a row, given the column of its class. `same` has the cause as which each one
-    counts, by default itself.
+    `weight` makes SQL for the weight of a row, given the column of its class. `same` has the causes to read, all if
+    empty, each with the one as which it counts.
     """
 
     weight: Callable[[str], str]
@@ -591,7 +591,8 @@ class CauseReader:
         Turns that are attributed again are ranked as if alone, and so all read.
         """
         begin, end, _ = self.buckets(by)
-        attributed, same = [*self._turn_by_turn(level, by)], ranking.same
+        same = ranking.same
+        attributed = [row for row in self._turn_by_turn(level, by) if not same or row.cause in same]
         ranked, number = self.ranked(level, by, ranking) if begin < end else ([], 0)
         ids = {*ranked, *((*row.keys, same.get(row.cause, row.cause)) for row in attributed)}
         members: dict[int, list[int]] = {}
