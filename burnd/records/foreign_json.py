@@ -49,7 +49,10 @@ _TO_LONE: Final = re.compile(
 _ESCAPE_BYTES: Final = 6
 _ERROR_PATH: Final = "at `$"
 _PATH_STEP: Final = re.compile(r"\.([^.\[]+)|\[(\d+)\]|(\[\.\.\.\])")
+# All other bytes: deleting them takes a third of the time of counting each of these.
 _NOT_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
+_NOT_OPENING: Final = bytes(set(range(256)) - set(b"[{"))
+_NOT_MARKS: Final = bytes(set(range(256)) - set(b",[{"))
 _BIG_DIGITS: Final = 19
 
 # Bounds.
@@ -177,7 +180,7 @@ def unpack(raw: msgspec.Raw) -> Unpacked:
         data = reduced(data) or b"null"
         raw = msgspec.Raw(data)
     try:
-        brackets = 0 if len(data) <= 2 * MAX_DEPTH else data.count(b"[") + data.count(b"{")
+        brackets = 0 if len(data) <= 2 * MAX_DEPTH else len(data.translate(None, _NOT_OPENING))
         if brackets <= MAX_DEPTH or depth(data) <= MAX_DEPTH:
             return Unpacked(msgspec.json.decode(data), raw)
         value: Any = Rejected("too-deep")
@@ -419,7 +422,7 @@ def _whole_characters(text: bytes) -> bytes:
 
 def _marks(data: bytes) -> int:
     """An upper bound of the number of values: marks within strings count, too."""
-    return data.count(b",") + data.count(b"[") + data.count(b"{")
+    return len(data.translate(None, _NOT_MARKS))
 
 
 def _after_mark(data: bytes, at: int) -> int:
