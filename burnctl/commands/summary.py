@@ -1,4 +1,4 @@
-"""`burnctl summary`, `projects`, `models`, `harnesses`, `agents` and `tags`: cost, a row for each."""
+"""`burnctl summary`, `projects`, `models`, `harnesses`, `agents`, `tags`: cost tables, one row per project, model, ..."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ if TYPE_CHECKING:
 
 HELP = (
     "adds up what was spent: requests, tokens by kind, cost at API list prices, the part of the input that came from "
-    "the cache, and each row's share. Requests that still run count and are marked with *; models without a price are "
-    "named, never shown as $0.00"
+    "the cache, and each row's share. Running requests are included, marked with *; models without a price are named, "
+    "never shown as $0.00"
 )
 EXAMPLES = (
     "burnctl summary",
@@ -64,7 +64,7 @@ EXAMPLES = (
     "burnctl summary --by day --scan",
     "burnctl summary --fleet clickhouse://db.example/fleet --by machine",
 )
-# Verbs that are a summary by one thing.
+# Verbs that fix `--by`.
 VERBS = {"projects": "project", "models": "model", "harnesses": "source", "agents": "agent"}
 _READABLE = 30
 _TIMES = ("day", "hour", "week", "month")
@@ -72,7 +72,7 @@ _CHART_DAYS = 60
 _MOST_DAYS = 4000
 _SPARK = 40
 _LONGEST_NAME = 28
-_WIDE_ENOUGH = 70  # columns, for whole titles of sessions
+_MIN_WIDTH_FOR_TITLES = 70  # columns, for whole titles of sessions
 _RUNNING = "*"
 _RATES = ("editTurns", "oneShotTurns", "oneShotRate", "editPrompts", "oneShotPrompts", "oneShotPromptRate")
 _OF_SESSIONS = ("project", "createdAt", "parentSessionId", "title")
@@ -119,20 +119,20 @@ def run(options: argparse.Namespace) -> int:
     tree = getattr(options, "tree", False)
     if tree and by != "agent":
         raise UsageError("summary: --tree goes with --by agent", "see: burnctl help summary")
-    wants_series = not options.csv and not options.json
+    is_screen = not options.csv and not options.json
     by_time = any(part in _TIMES for part in by.split(","))
     answer = flags.ask(
         client,
         SummaryParams,
         options,
         by=by,
-        limit=options.limit or (_READABLE if wants_series and not by_time and not tree else None),
-        series=wants_series or options.chart or None,
-        tz=flags.time_zone() if by_time or options.chart or wants_series else None,
+        limit=options.limit or (_READABLE if is_screen and not by_time and not tree else None),
+        series=is_screen or options.chart or None,
+        tz=flags.time_zone() if by_time or options.chart or is_screen else None,
     )
-    if verb == "tags" and wants_series and not any(row["key"] for row in answer["rows"]) and answer["rows"]:
+    if verb == "tags" and is_screen and not any(row["key"] for row in answer["rows"]) and answer["rows"]:
         raise BurnctlError(f"no request has a tag {options.key!r}", "burnctl tags lists the tags")
-    if wants_series and answer.get("plans"):
+    if is_screen and answer.get("plans"):
         filters = flags.given(options, Filters)
         rows = answer["rows"] if by == "source" else client.ask(SummaryParams, filters | {"by": "source"})["rows"]
         costs = {row["key"]: row["costUsd"] for row in rows}
@@ -190,7 +190,7 @@ def drawn(answer: dict[str, Any], screen: Screen, *, chart: bool = False) -> str
 
 
 def _headline(answer: dict[str, Any], screen: Screen, *, with_trend: bool) -> str:
-    """The total with what plans cover of it, and the cost by day as a sparkline."""
+    """The total, the part of it covered by plans, and the cost by day as a sparkline."""
     totals = answer["totals"]
     cost = money(totals["costUsd"]) if totals["costUsd"] is not None else "no price"
     facts: list[str | tuple[str, str]] = [
@@ -237,7 +237,7 @@ def _table(answer: dict[str, Any], screen: Screen) -> str:
         title = _TITLES.get(name, name.removeprefix("tag:"))
         columns.append(Column(title, least=min(longest, _LONGEST_NAME), where=where))
     columns += [
-        Column("title", least=30 if screen.width >= _WIDE_ENOUGH else 12),
+        Column("title", least=30 if screen.width >= _MIN_WIDTH_FOR_TITLES else 12),
         Column("project", least=8, drop=3),
         Column("requests", "right", drop=1 if has_titles else 0),
         Column("input", "right", drop=5),
@@ -377,7 +377,7 @@ def _every_day(series: list[dict[str, Any]], filters: dict[str, Any] | None = No
         period = _period(filters, first, last)
         first, last = period if (period[1] - period[0]).days < _MOST_DAYS else (first, last)
     length = (last - first).days + 1
-    if length > _MOST_DAYS:  # a request with a broken clock
+    if length > _MOST_DAYS:  # a request with a wrong date
         return list(costs.items())
     names = ((first + timedelta(days=n)).isoformat() for n in range(length))
     return [(name, costs.get(name)) for name in names]
