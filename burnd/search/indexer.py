@@ -28,15 +28,18 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-AT_ONCE: Final = 400  # messages between two looks at what else there is to do
-TOGETHER: Final = 2 << 20  # characters of a backlog that are indexed together
+SESSIONS_AT_ONCE: Final = 400
+MESSAGES_AT_ONCE: Final = 400  # between two looks at what else there is to do
+RECENT_CHARS: Final = 2 << 20  # with more recent text in memory, it is indexed before a commit is due
 SOON_S: Final = 0.8  # a live message waits so long for others to be committed with it
 # Between commits of live messages: each takes 15 ms of CPU, and every eighth one merges segments.
-APART_S: Final = 1.8
-LATE_S: Final = 10.0  # between commits of a backlog: each begins a segment, which lists all of its words again
+LIVE_COMMIT_S: Final = 1.8
+# Between commits of a backlog: each begins a segment, which lists all of its words again.
+BACKLOG_COMMIT_S: Final = 10.0
 LIVE_MS: Final = 60_000  # a message that is not older is live
-IDLE_S, LOOK_S = 15.0, 60.0
-PATIENCE_S: Final = 5.0
+IDLE_S: Final = 15.0  # until the writer is closed
+RECHECK_S: Final = 60.0  # between looks at sessions to retry
+LONGEST_WAIT_S: Final = 5.0  # of recording for the words in memory
 
 
 class SearchStatus(NamedTuple):
@@ -65,7 +68,7 @@ class SearchIndexer(BackgroundFollower):
         self.is_missing = False  # tantivy is not installed
         self._has_begun = False
         self._pages = PageLimit(pipeline.home.search, is_reading, clock)
-        self._took = anyio.Event()
+        self._progress = anyio.Event()  # set when messages were indexed
         self._opened = anyio.Event()
         self._touched: dict[str, None] = {}
         self._taking = 0
@@ -76,9 +79,9 @@ class SearchIndexer(BackgroundFollower):
         self._replacement: IndexFiller | None = None
         self._changed_at: float | None = None
         self._committed_at = float("-inf")
-        self._has_new = False  # a live message landed that is not indexed
-        self._has_live = False  # a live message is uncommitted
-        self._has_old = False  # messages of old logs are uncommitted
+        self._has_unindexed_live = False
+        self._has_uncommitted_live = False
+        self._has_uncommitted_old = False
         self._read_at = float("-inf")  # when old logs were last being read
         self._is_damaged = False
 
@@ -104,14 +107,14 @@ class SearchIndexer(BackgroundFollower):
         self._is_damaged = self._is_damaged or (not isinstance(error, BackgroundFollower.retried) and failures > 1)
         await self._close()
 
-    async def kept_up(self) -> None:
+    async def wait_until_caught_up(self) -> None:
         """Slows recording down while too many words are in memory."""
-        with anyio.move_on_after(PATIENCE_S):
+        with anyio.move_on_after(LONGEST_WAIT_S):
             while self._recent is not None and self._recent.size > self._recent.MUCH:
-                self._took = anyio.Event()
-                await self._took.wait()
+                self._progress = anyio.Event()
+                await self._progress.wait()
 
-    def landed(self, change: Change) -> None:
+    def on_change(self, change: Change) -> None:
         """Adds the words of a batch to those in memory, and its sessions to those to look at."""
         pruned = {item.entry.session_id for item, _ in change.logged if isinstance(item.entry, Prune)}
         named = {item.entry.session_id for item, _ in change.logged if isinstance(item.entry, Session)}
@@ -124,8 +127,8 @@ class SearchIndexer(BackgroundFollower):
             if self._serving is not None:
                 self._recent.add(change.placed)
         if change.placed and self._pipeline.now() - change.placed[-1].label.ts_ms < LIVE_MS:
-            self._has_live = self._has_new = True
-        self._has_old = self._has_old or self._clock() - self._read_at < APART_S
+            self._has_uncommitted_live = self._has_unindexed_live = True
+        self._has_uncommitted_old = self._has_uncommitted_old or self._clock() - self._read_at < LIVE_COMMIT_S
         if self._changed_at is None:
             self._changed_at = self._clock()
         self.wake()
@@ -134,7 +137,9 @@ class SearchIndexer(BackgroundFollower):
         waiting, filler = len(self._touched) + self._taking, self._serving
         if filler is None:
             return SearchStatus("unavailable" if self._has_begun else "starting", waiting, self.problem)
-        waiting = waiting + len(filler.due) or filler.index.uncommitted
+        waiting += len(filler.due)
+        if not waiting:
+            waiting = filler.index.uncommitted
         if self._replacement is not None:
             return SearchStatus("rebuilding", waiting, "pruned words are being removed from its files")
         return SearchStatus("catching-up" if filler.due else "ready", waiting)
@@ -143,7 +148,7 @@ class SearchIndexer(BackgroundFollower):
     def index(self) -> SearchIndex | None:
         return self._serving.index if self._serving is not None else None
 
-    async def opened(self, within: float) -> SearchIndex | None:
+    async def wait_open(self, within: float) -> SearchIndex | None:
         """The index to search; waits so many seconds for one that is being opened."""
         self._pages.searched()
         if self.index is not None:
@@ -152,15 +157,15 @@ class SearchIndexer(BackgroundFollower):
             await self._opened.wait()
         return self.index
 
-    def damaged(self) -> None:
-        """Called when a search failed: the index is rebuilt."""
+    def report_damage(self) -> None:
+        """Rebuilds the index: a search failed."""
         self._is_damaged = True
         self.wake()
 
     async def _work(self) -> None:
         """One piece of work: new messages when a commit is due or there are many, then the backlog, then a rebuild."""
         filler = await self._current()
-        is_much = self._recent is not None and self._recent.size > TOGETHER
+        is_much = self._recent is not None and self._recent.size > RECENT_CHARS
         if self._touched and (is_much or self._commit_in(filler) <= 0):
             await self._take_touched(filler)
         elif filler.due:
@@ -170,8 +175,9 @@ class SearchIndexer(BackgroundFollower):
         elif filler.index.has_erased and not filler.index.uncommitted:
             self._replacement = await self._filler_of(await self._in_thread(self._known_folders.create))
         else:
-            await self._rest_or_commit(filler)
-        if filler is self._serving and filler.index.uncommitted and not self._has_new and self._commit_in(filler) <= 0:
+            await self._sleep(filler)
+        is_uncommitted = filler is self._serving and filler.index.uncommitted > 0
+        if is_uncommitted and not self._has_unindexed_live and self._commit_in(filler) <= 0:
             await self._commit(filler)
 
     async def _current(self) -> IndexFiller:
@@ -185,7 +191,7 @@ class SearchIndexer(BackgroundFollower):
         if self._generation != self._pipeline.generation:
             self._generation = self._pipeline.generation
             for filler in self._fillers:
-                await self._look(filler)
+                await self._find_due(filler)
         return self._serving
 
     async def _open(self) -> IndexFiller:
@@ -210,15 +216,15 @@ class SearchIndexer(BackgroundFollower):
 
         assert self._guard is not None  # noqa: S101 - set for as long as it runs
         filler = IndexFiller(index, self._guard, self._fillers)
-        await self._look(filler)
+        await self._find_due(filler)
         return filler
 
-    async def _look(self, filler: IndexFiller) -> None:
+    async def _find_due(self, filler: IndexFiller) -> None:
         filler.due = await self._ask(lambda db: backlog.pending_sessions(db, filler.index))
 
     async def _take_touched(self, filler: IndexFiller) -> None:
         some, self._touched = list(self._touched), {}
-        had_new, self._has_new = self._has_new, False
+        had_new, self._has_unindexed_live = self._has_unindexed_live, False
         if self._replacement is not None:
             self._replacement.due = list(dict.fromkeys([*self._replacement.due, *some]))
         self._taking = len(some)
@@ -226,16 +232,16 @@ class SearchIndexer(BackgroundFollower):
             await self._take(filler, some)
         finally:
             self._taking = 0
-        self._has_new = self._has_new or (had_new and bool(some))
+        self._has_unindexed_live = self._has_unindexed_live or (had_new and bool(some))
         self._touched = dict.fromkeys(some) | self._touched
 
     async def _take(self, filler: IndexFiller, session_ids: list[str]) -> None:
         """Indexes some of these sessions, and removes those that are finished from the list."""
-        some = session_ids[:AT_ONCE]
+        some = session_ids[:SESSIONS_AT_ONCE]
         recent = self._recent if filler is self._serving else None
         between = recent.between if recent is not None else lambda *_: ()
         plans, finished = await self._ask(
-            lambda db: backlog.plans(db, some, filler.index.coverage, AT_ONCE, filler.needs_calls, between)
+            lambda db: backlog.plans(db, some, filler.index.coverage, MESSAGES_AT_ONCE, filler.needs_calls, between)
         )
         self._pages.writing()
         filler.index.is_backlog = self._is_reading() or bool(filler.due)
@@ -243,7 +249,7 @@ class SearchIndexer(BackgroundFollower):
         if recent is not None:
             for plan in plans:
                 recent.drop(plan.session.session_id, plan.after.covered)
-        self._took.set()
+        self._progress.set()
         del session_ids[:finished]
         if filler is self._serving and self._changed_at is None and filler.index.uncommitted:
             self._changed_at = self._clock()
@@ -254,7 +260,7 @@ class SearchIndexer(BackgroundFollower):
         if filler.due:
             await self._take(filler, filler.due)
             return
-        await self._look(filler)
+        await self._find_due(filler)
         if filler.due or self._touched or self._serving is None:
             return
         await self._in_thread(filler.commit)
@@ -270,22 +276,23 @@ class SearchIndexer(BackgroundFollower):
             return 0.0
         changed_at, is_reading = self._changed_at or 0.0, self._is_reading()
         self._read_at = self._clock() if is_reading else self._read_at
-        if not self._has_live and (filler.due or is_reading):
-            return changed_at + LATE_S - self._clock()
-        if self._has_old:
+        if not self._has_uncommitted_live and (filler.due or is_reading):
+            return changed_at + BACKLOG_COMMIT_S - self._clock()
+        if self._has_uncommitted_old:
             return 0.0
-        return max(changed_at + SOON_S, self._committed_at + APART_S) - self._clock()
+        return max(changed_at + SOON_S, self._committed_at + LIVE_COMMIT_S) - self._clock()
 
     async def _commit(self, filler: IndexFiller) -> None:
         self._pipeline.check_home()
-        self._has_live, self._has_old, self._changed_at = False, self._has_old and bool(self._touched), None
+        self._has_uncommitted_live, self._changed_at = False, None
+        self._has_uncommitted_old = self._has_uncommitted_old and bool(self._touched)
         await self._in_thread(filler.commit)
         self._committed_at = self._clock()
         if self._is_reading():
             await self._in_thread(memory.trim)
 
-    async def _rest_or_commit(self, filler: IndexFiller) -> None:
-        """Sleeps until something lands or a commit is due. Frees the writer after a while."""
+    async def _sleep(self, filler: IndexFiller) -> None:
+        """Sleeps until a change or a due commit; closes the writer after `IDLE_S`."""
         if filler.index.uncommitted or self._touched:
             await self._woken_within(min(max(self._commit_in(filler), 0.0), SOON_S))
             return
@@ -296,7 +303,7 @@ class SearchIndexer(BackgroundFollower):
             self.recall.close()
             await self._in_thread(filler.close_writer)
             self._pages.written()
-            await self._woken_within(LOOK_S)
+            await self._woken_within(RECHECK_S)
 
     async def _close(self) -> None:
         self.problem, self._has_begun = "the search index is being repaired", True

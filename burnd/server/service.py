@@ -278,7 +278,7 @@ class Service:
         lost_logs = LostLogs(pipeline, self.ask, self._log_places)
         self._opened = OpenParts(pipeline, spool, Quotas(pipeline), indexer, explainer, lost_logs)
         pipeline.follow(self.feed.publish)
-        pipeline.follow(indexer.landed, indexer.kept_up)
+        pipeline.follow(indexer.on_change, indexer.wait_until_caught_up)
         pipeline.follow(explainer.landed)
         spool.on_roots = self.add_roots
         spool.is_reading = lambda: not self.backfill().done

@@ -105,7 +105,7 @@ async def _appending(home: Home) -> Rows:
     def landed(change: Any) -> None:
         nonlocal told
         begun = time.perf_counter()
-        indexer.landed(change)
+        indexer.on_change(change)
         told += time.perf_counter() - begun
 
     pipeline.follow(landed)

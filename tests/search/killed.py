@@ -24,7 +24,7 @@ async def main() -> None:
     lock = HomeLock(home.lock)
     pipeline = await open_pipeline(home, ContentModes("full"), inline_bytes=64, reserve=0)
     indexer = SearchIndexer(pipeline)
-    pipeline.follow(indexer.landed)
+    pipeline.follow(indexer.on_change)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(indexer.run)
         for i in range(begin, begin + 100_000):

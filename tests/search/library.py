@@ -92,7 +92,7 @@ async def library(
     """With commits that wait for less than they do in a daemon: most tests wait for them."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(indexer_module, "SOON_S", soon_s)
-        patch.setattr(indexer_module, "APART_S", soon_s)
+        patch.setattr(indexer_module, "LIVE_COMMIT_S", soon_s)
         async with _library(opened, mode, is_reading) as made:
             yield made
 
@@ -101,7 +101,7 @@ async def library(
 async def _library(opened: Opened, mode: Any, is_reading: Callable[[], bool]) -> AsyncIterator[Library]:
     pipeline = await opened(mode)
     indexer = SearchIndexer(pipeline, is_reading=is_reading)
-    pipeline.follow(indexer.landed)
+    pipeline.follow(indexer.on_change)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(indexer.run)
         await until(lambda: indexer.index is not None)

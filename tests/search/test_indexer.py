@@ -151,7 +151,8 @@ async def test_a_piece_that_fails_after_another_is_retried(opened: Opened, monke
 
     async with library(opened) as lib:
         monkeypatch.setattr(background, "FIRST_RETRY_S", 0.01)
-        monkeypatch.setattr(indexer, "AT_ONCE", 1)
+        monkeypatch.setattr(indexer, "SESSIONS_AT_ONCE", 1)
+        monkeypatch.setattr(indexer, "MESSAGES_AT_ONCE", 1)
         monkeypatch.setattr(IndexFiller, "take_all", fails_second)
         await lib.add(*[text("m1", "apple", session_id=f"s{n}") for n in range(3)])
         assert len(takes) > 2
@@ -318,7 +319,7 @@ async def test_lost_or_damaged_index_files_are_rebuilt(opened: Opened, harm: Any
                     if len(await lib.found("apple", all=True)) == 10:
                         break
                 except (Unusable, AssertionError):
-                    lib.indexer.damaged()
+                    lib.indexer.report_damage()
                 await anyio.sleep(0.05)
         await lib.calm()
         assert [path.name for path in opened.home.search.iterdir()] == [lib.index.folder.name]
@@ -400,7 +401,8 @@ async def test_a_prune_that_a_crash_cut_short_is_finished(opened: Opened) -> Non
 
 async def test_new_messages_are_found_while_it_is_rebuilt(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
     """The old index answers and is updated until the new one is complete."""
-    monkeypatch.setattr(indexer, "AT_ONCE", 1)
+    monkeypatch.setattr(indexer, "SESSIONS_AT_ONCE", 1)
+    monkeypatch.setattr(indexer, "MESSAGES_AT_ONCE", 1)
     async with library(opened) as lib:
         await lib.add(*[text(f"m{i}", "apple", session_id=f"s{i}") for i in range(150)])
         await lib.pipeline.forget(["s3"])
@@ -473,7 +475,7 @@ async def test_without_tantivy_everything_else_works(opened: Opened, monkeypatch
     monkeypatch.setattr(builtins, "__import__", importing)
     pipeline = await opened()
     found = SearchIndexer(pipeline)
-    pipeline.follow(found.landed)
+    pipeline.follow(found.on_change)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(found.run)
         await pipeline.commit(Batch(content=[text("m", "apple")]))
@@ -574,8 +576,9 @@ async def test_a_rebuild_keeps_the_order_of_hits(opened: Opened, monkeypatch: py
         await lib.calm()
         assert await orders(lib) == before
     shutil.rmtree(opened.home.search)
-    monkeypatch.setattr(indexer, "AT_ONCE", 7)
-    monkeypatch.setattr(indexer, "LATE_S", 0)
+    monkeypatch.setattr(indexer, "SESSIONS_AT_ONCE", 7)
+    monkeypatch.setattr(indexer, "MESSAGES_AT_ONCE", 7)
+    monkeypatch.setattr(indexer, "BACKLOG_COMMIT_S", 0)
     async with library(opened) as lib:
         await lib.calm()
         assert await orders(lib) == before

@@ -59,7 +59,7 @@ _COPIES_SHOWN = 20
 async def find(service: Service, params: SearchParams) -> Result:
     """Notes say if some messages cannot be found."""
     indexer = service.search_indexer
-    index = await indexer.opened(PATIENCE_S)
+    index = await indexer.wait_open(PATIENCE_S)
     if index is None:
         raise _not_searchable(indexer)
     from burnd.search.index import Unusable  # noqa: PLC0415 - needs tantivy
@@ -73,7 +73,7 @@ async def find(service: Service, params: SearchParams) -> Result:
             lambda view: search(view, Lookup(index), indexer.recall, params), project=params.project
         )
     except Unusable:
-        indexer.damaged()
+        indexer.report_damage()
         raise _not_searchable(indexer) from None
     notes = [answer["note"], *notes] if "note" in answer else notes
     answer |= {"backfill": UNKNOWN} if pending else {}
