@@ -1,4 +1,4 @@
-"""`burnctl summary`, `projects`, `models`, `harnesses`, `agents`, `tags`: cost tables, one row per project, model, ..."""
+"""`burnctl summary`, `projects`, `models`, `harnesses`, `agents`, `tags`: cost tables, a row per project, model, ..."""
 
 from __future__ import annotations
 
