@@ -46,9 +46,9 @@ class TextScan:
     def run(self) -> set[str]:
         """The sessions whose content has exactly this text."""
         sidecars = Sidecars(self._home.content)
-        self._total = sum(sidecar.size for sidecar in sidecars.list())
+        self._total = sum(sidecar.size for sidecar in sidecars.scan())
         sessions = self._in_blobs() if self._home.blobs.exists() else set()
-        for sidecar in sidecars.list():
+        for sidecar in sidecars.scan():
             session_id = sidecars.session_of(sidecar.path)
             if session_id is not None and session_id not in sessions and self._is_in_sidecar(sidecar.path):
                 sessions.add(session_id)

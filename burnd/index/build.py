@@ -192,13 +192,13 @@ async def _mend_mtime(store: IndexStore, content: ContentStore, session_id: str)
 
 
 def _size(content: ContentStore) -> int:
-    return sum(sidecar.size for sidecar in content.sidecars.list())
+    return sum(sidecar.size for sidecar in content.sidecars.scan())
 
 
 def _uncovered(content: ContentStore, covered: dict[str, int]) -> list[tuple[str, int]]:
     """Sidecars whose size differs from the indexed one: the session, and the position to read from."""
     behind = []
-    for sidecar in content.sidecars.list():
+    for sidecar in content.sidecars.scan():
         session_id = content.sidecars.session_of(sidecar.path)
         if session_id is None:
             continue

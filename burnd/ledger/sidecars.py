@@ -33,11 +33,11 @@ class Sidecar(NamedTuple):
 
 
 class _Growth(NamedTuple):
-    """The growth of a sidecar, and its date before."""
+    """The range appended to a sidecar, and its mtime before, for undo."""
 
     start: int
     end: int
-    date: int
+    mtime_ms: int
 
 
 class Sidecars:
@@ -68,7 +68,7 @@ class Sidecars:
     def append(
         self, batch: Mapping[str, Sequence[bytes]], newest_ms: Mapping[str, int], starts: Mapping[str, int]
     ) -> None:
-        """Appends lines durably to all sessions, or to none. Raises FileReplaced if one does not end at its start."""
+        """Appends lines durably to all sessions, or to none. Raises FileReplaced if a length differs from `starts`."""
         growth: dict[str, _Growth] = {}
         waiting = iter(batch.items())
         try:
@@ -78,7 +78,7 @@ class Sidecars:
                 files.sync_folder(self.folder)
                 self._has_new_names = False
         except BaseException:
-            self._take_back(growth)
+            self._undo(growth)
             raise
 
     def _append_some(
@@ -93,9 +93,10 @@ class Sidecars:
         for session_id, lines in some:
             file, data = self._file(session_id), b"".join(lines)
             if file.end != starts[session_id]:
-                raise FileReplaced(f"is {file.end} bytes long, not {starts[session_id]}", str(file.path))
-            date = os.fstat(file.fd).st_mtime_ns // 1_000_000 if file.end else 0
-            change = growth[session_id] = _Growth(file.end, file.end + len(data), date)
+                fault = f"is {file.end} bytes long, not {starts[session_id]}"
+                raise FileReplaced(fault, str(file.path), "stop the program that writes to it; burnd reads it again")
+            mtime_ms = os.fstat(file.fd).st_mtime_ns // 1_000_000 if file.end else 0
+            change = growth[session_id] = _Growth(file.end, file.end + len(data), mtime_ms)
             opened.append((file, change))
             file.extend(data)
         if len(opened) <= _SYNC_THREADS:
@@ -105,15 +106,15 @@ class Sidecars:
             with ThreadPoolExecutor(_SYNC_THREADS) as pool:
                 list(pool.map(lambda one: one[0].sync(one[1].start), opened))
         for (file, change), (session_id, _) in zip(opened, some, strict=True):
-            _set_date(file, max(change.date, newest_ms[session_id]))
+            _set_mtime(file, max(change.mtime_ms, newest_ms[session_id]))
 
-    def list(self) -> Iterator[Sidecar]:
-        """All sidecars, without links and foreign files."""
+    def scan(self) -> Iterator[Sidecar]:
+        """Yields all sidecars, without links and foreign files."""
         with contextlib.suppress(FileNotFoundError), os.scandir(self.folder) as entries:
             for entry in entries:
                 if entry.name.endswith(SUFFIX) and entry.is_file(follow_symlinks=False):
                     status = entry.stat(follow_symlinks=False)
-                    _reclaim(entry.path, status)
+                    _restore_mode(entry.path, status)
                     times = status.st_mtime_ns // 1_000_000, status.st_ctime_ns // 1_000_000
                     yield Sidecar(Path(entry.path), status.st_size, *times)
 
@@ -179,7 +180,7 @@ class Sidecars:
         path = self.path(session_id)
         with files.replacement(path) as new:
             new.append(b"".join(lines))
-            _set_date(new, newest_ms)
+            _set_mtime(new, newest_ms)
 
     def remove_asides(self, before_ms: int) -> None:
         """Deletes renamed unreadable sidecars whose newest record is older."""
@@ -216,7 +217,7 @@ class Sidecars:
         with contextlib.suppress(FileNotFoundError):
             status = os.lstat(path)
             if stat.S_ISREG(status.st_mode):
-                _reclaim(path, status)
+                _restore_mode(path, status)
             else:
                 os.replace(path, _aside(path))
         file = files.AppendFile(path, name_later=True)
@@ -226,7 +227,7 @@ class Sidecars:
                 file.cut(whole)
                 records = (decode_content(line) for _, _, line in read_lines(path))
                 times = [index_ms(record.ts) for record in records if not isinstance(record, Skipped)]
-                _set_date(file, max(times, default=0))
+                _set_mtime(file, max(times, default=0))
         except OSError as error:
             file.close()
             failure = files.as_storage_error(error, path)
@@ -242,17 +243,14 @@ class Sidecars:
         if (file := self._open.pop(session_id, None)) is not None:
             file.close()
 
-    def _take_back(self, growth: Mapping[str, _Growth]) -> None:
-        """Restores length and date of every sidecar, opened again since it may have been replaced.
-
-        A longer one was written by another program and stays.
-        """
+    def _undo(self, growth: Mapping[str, _Growth]) -> None:
+        """Undoes an append: truncates and restores mtimes. Leaves a file that another program extended."""
         for session_id, change in growth.items():
-            self._forget_open(session_id)
+            self._forget_open(session_id)  # it may have been replaced
             file = self._file(session_id)
             if change.start < file.end <= change.end:
                 file.cut(change.start)
-                _set_date(file, change.date)
+                _set_mtime(file, change.mtime_ms)
 
 
 def _is_file(path: Path) -> bool:
@@ -266,11 +264,12 @@ def _aside(path: Path) -> Path:
     return path.with_name(path.name + _ASIDE)
 
 
-def _reclaim(path: Path | str, status: os.stat_result) -> None:
+def _restore_mode(path: Path | str, status: os.stat_result) -> None:
+    """Makes an own file readable and writable again."""
     if status.st_uid == os.geteuid() and status.st_mode & files.FILE_MODE != files.FILE_MODE:
         with contextlib.suppress(OSError):  # the next read or write fails then
             os.chmod(path, files.FILE_MODE)
 
 
-def _set_date(file: files.AppendFile, ms: int) -> None:
+def _set_mtime(file: files.AppendFile, ms: int) -> None:
     os.utime(file.fd, ns=(ms * 1_000_000, ms * 1_000_000))

@@ -146,7 +146,7 @@ async def outdated(index: IndexStore, sidecars: Sidecars, older_than_ms: int, no
     """
 
     def listed() -> dict[str, Sidecar]:
-        sessions = ((sidecars.session_of(s.path), s) for s in candidates(sidecars.list(), older_than_ms, now_ms))
+        sessions = ((sidecars.session_of(s.path), s) for s in candidates(sidecars.scan(), older_than_ms, now_ms))
         return {session_id: sidecar for session_id, sidecar in sessions if session_id is not None}
 
     due: dict[str, Sidecar] = {}

@@ -222,7 +222,7 @@ async def test_links_pipes_and_odd_names_are_left_alone(opened: Opened, tmp_path
         await watched.source.flush()
         assert set(watched.ledger()) == {"m1"}
         assert watched.ledger()["m1"].session_id == "../../../escape"
-        sidecars = [s.path for s in watched.pipeline.content.sidecars.list()]
+        sidecars = [s.path for s in watched.pipeline.content.sidecars.scan()]
         assert all(p.resolve().parent == opened.home.content.resolve() for p in sidecars)
         assert not list(tmp_path.glob("**/escape*"))
 

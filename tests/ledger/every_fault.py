@@ -98,7 +98,7 @@ async def outcome(home: Home) -> str:
         home, ContentModes("full"), inline_bytes=1024, reserve=0, now=lambda: START_MS + 60_000
     )
     index = await index_dump(pipeline.index, places=False)
-    lines = [s.path.read_bytes().count(b"\n") for s in sorted(pipeline.content.sidecars.list())]
+    lines = [s.path.read_bytes().count(b"\n") for s in sorted(pipeline.content.sidecars.scan())]
     content = {s: [encode_content(c) for c in read_content(pipeline.content, s)] for s in ("s1", "s2", "s3", "s4")}
     ledger = ledger_dump(pipeline.journal)
     await pipeline.close()

@@ -61,7 +61,7 @@ async def work(home: Home, relieve: Callable[[], None]) -> dict[str, object]:
                 refused += 1
                 assert refused < 1000, "it does not heal"
                 assert home.ledger.read_bytes()[-1:] in (b"", b"\n")
-                assert all(s.path.read_bytes()[-1:] in (b"", b"\n") for s in pipeline.content.sidecars.list())
+                assert all(s.path.read_bytes()[-1:] in (b"", b"\n") for s in pipeline.content.sidecars.scan())
                 assert int(await pipeline.index.cursor("work", "done") or b"0") <= n
                 if refused % 3 == 0:
                     relieve()

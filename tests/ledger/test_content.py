@@ -221,7 +221,7 @@ def test_many_sessions_are_written_all_or_none(store: ContentStore, monkeypatch:
     """More sidecars than stay open are synced in parallel: if one fails, all are unchanged."""
     said = [text("m1", "one", session_id=f"s{n}", ts=at(n)) for n in range(100)]
     append_content(store, said, NOW)
-    before = {sidecar.path: (sidecar.size, sidecar.mtime_ms) for sidecar in store.sidecars.list()}
+    before = {sidecar.path: (sidecar.size, sidecar.mtime_ms) for sidecar in store.sidecars.scan()}
     doomed = store.sidecars.path("s77").stat().st_ino
     sync = os.fdatasync
 
@@ -233,7 +233,7 @@ def test_many_sessions_are_written_all_or_none(store: ContentStore, monkeypatch:
     monkeypatch.setattr(os, "fdatasync", failing)
     with pytest.raises(SyncFailed):
         append_content(store, [text("m2", "two", session_id=f"s{n}") for n in range(100)], NOW)
-    assert {sidecar.path: (sidecar.size, sidecar.mtime_ms) for sidecar in store.sidecars.list()} == before
+    assert {sidecar.path: (sidecar.size, sidecar.mtime_ms) for sidecar in store.sidecars.scan()} == before
     monkeypatch.setattr(os, "fdatasync", sync)
     append_content(store, [text("m2", "two", session_id=f"s{n}") for n in range(100)], NOW)
     assert [r.text for r in read_content(store, "s99")] == ["one", "two"]

@@ -143,7 +143,7 @@ async def test_pruning_takes_exactly_what_is_old(opened: Opened) -> None:
     pruned = await pipeline.prune_content(90 * DAY_MS)
     assert pruned.files == 2
     assert pruned.bytes > 0
-    left = {s.path.name for s in pipeline.content.sidecars.list()}
+    left = {s.path.name for s in pipeline.content.sidecars.scan()}
     assert left == {"c.jsonl", "d.jsonl", "e.jsonl"}
     with sqlite3.connect(opened.home.blobs) as db:
         assert db.execute("SELECT count(*) FROM blob").fetchone() == (4,)

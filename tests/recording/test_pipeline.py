@@ -226,5 +226,5 @@ async def test_ending_a_long_prune_shows_that_it_gets_on(opened: Opened, monkeyp
     before = pipeline.status.beats
     await pipeline.commit(Batch(entries=[turn("m1")]))
     assert pipeline.status.beats - before >= 6
-    assert not list(pipeline.content.sidecars.list())
+    assert not list(pipeline.content.sidecars.scan())
     assert pipeline.content.orphaned() == []

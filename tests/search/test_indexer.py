@@ -539,7 +539,7 @@ async def test_a_session_that_grows_during_a_rebuild_is_indexed_once(opened: Ope
     folders = Folders(pipeline.home.search)
     in_use, replacement = (IndexFiller(folders.create(), guard, followed._fillers) for _ in range(2))
     followed._serving, followed._replacement = in_use, replacement
-    await followed._look(replacement)
+    await followed._find_due(replacement)
     followed._touched = {"s1": None}
     await followed._take_touched(in_use)
     await followed._take(replacement, replacement.due)
