@@ -159,11 +159,11 @@ class Pipeline:
             log.error("index.damaged", reason="found while it was read")
             try:
                 await self._rebuild.rebuild()
-            except IndexDamaged:  # by what was carried over
+            except IndexDamaged:  # the carried-over rows were damaged
                 await self._rebuild.rebuild_damaged()
 
     async def adopt_prices(self, prices: PriceTable) -> None:
-        """Uses these prices from now on; recomputes sums that mix what they separate."""
+        """Uses these prices from now on. Recomputes the sums if they split usage at other context sizes."""
         self.index.prices = prices
         if await too_coarse(self.index, prices):
             async with self._writing():
@@ -171,7 +171,7 @@ class Pipeline:
                     await self._with_repair(partial(self._rebuild.refine, progress))
 
     async def derive(self, generation: int, work: Callable[[sqlite3.Connection], T]) -> T | None:
-        """Writes to the index what was computed from its `generation`; None if it was replaced meanwhile."""
+        """Runs `work` unless the index was replaced since `generation`; then returns None."""
         async with self._writing():
             if self.generation != generation or self.index.closed:
                 return None
@@ -283,10 +283,10 @@ class Pipeline:
         entries: Sequence[Entry],
         recorded: Mapping[tuple[str, str], IndexedRecord | None] = {},
     ) -> tuple[Change, list[bytes]]:
-        """Returns the entries that are new, with their positions, and their lines. `closed` are turns that the ledger
-        has in the state that the index shows as open. `recorded` are messages that were looked up in the index.
+        """Returns a change with the entries that are new, and their lines.
 
-        An entry that could not be read back is counted and not written.
+        `recorded` are messages that were looked up in the index. In the result, `closed` are turns that the ledger has
+        in the state that the index shows as open. An entry that could not be read back is counted and not written.
         """
         if not entries:
             return Change(), []
@@ -402,9 +402,9 @@ class Pipeline:
 
 
 class Committer:
-    """Commits the batches of one source, and waits while the disk is full: `blocked` is the reason, with its `remedy`.
+    """Commits a source's batches; retries with back-off while writes are impossible.
 
-    Nothing is lost: no cursor moves until the batch is durable.
+    `blocked` is the reason, with its `remedy`. Nothing is lost: no cursor moves until the batch is durable.
     """
 
     def __init__(self, pipeline: Pipeline, source: str) -> None:

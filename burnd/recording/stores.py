@@ -91,7 +91,7 @@ def reserve_of(size: int, setting: int | None) -> int:
 
 
 class Stores:
-    """Used by one task at a time. `is_behind` is set before a write, and cleared when the index shows it."""
+    """Used by one task at a time. If it `is_behind`, ledger or content may have more than the index."""
 
     def __init__(
         self,
@@ -176,7 +176,7 @@ log = structlog.get_logger()
 
 
 class IndexRebuild:
-    """Repairs an index that is, or may be, behind or damaged."""
+    """Catches up, rebuilds the index, or reopens and rewrites the ledger."""
 
     def __init__(self, stores: Stores) -> None:
         self._stores = stores
@@ -196,7 +196,7 @@ class IndexRebuild:
         await self._catch_up()
 
     async def refine(self, report: build.Progress) -> None:
-        """Recomputes all sums for prices that the present sums do not separate."""
+        """Recomputes all sums, for prices that split usage at other context sizes."""
         await self.catch_up()
         await refine(self._stores.index, report)
         self._stores.drop_caches()
@@ -212,7 +212,7 @@ class IndexRebuild:
         salvaged = await stores.in_thread(build.salvage, stores.home.index_db, stores.journal)
         try:
             await self._rebuild(build.no_progress, salvaged)
-        except IndexDamaged:  # by what was salvaged
+        except IndexDamaged:  # the salvaged rows were damaged
             await self._rebuild(build.no_progress, Change())
 
     async def rewrite_ledger(self, change: Callable[[Entry], Entry], report: build.Progress) -> int:
