@@ -101,7 +101,7 @@ def _privacy(home: Home) -> Iterator[CheckResult]:
 
 def _content(home: Home) -> Iterator[CheckResult]:
     """Reads only the end of each: whole sidecars would take too long."""
-    for sidecar in Sidecars(home.content).list():
+    for sidecar in Sidecars(home.content).scan():
         try:
             fd = os.open(sidecar.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
             try:
