@@ -6,8 +6,8 @@ import time
 
 from burnctl.client import Client
 from burnctl.errors import BurnctlError, Failed, UsageError
-from burnctl.push.clickhouse import Connection, literal
-from burnctl.push.clickhouse_tables import HOUR, sums_once
+from burnctl.push.clickhouse import Connection
+from burnctl.push.clickhouse_tables import HOUR, literal, sums_once
 from burnctl.push.schema import KEYS, TABLES
 from burnctl.push.views import MEASURES, TEAM_OF, TEAMS, DuckDB, quoted, views
 from burnd import protocol
@@ -98,7 +98,15 @@ class ClickHouseEngine:
         """Reads the sums by hour for the whole hours of a period, if the question permits, and rows for its edges."""
         keys = {f"key_{n}": self._team() if column == "team" else column for n, column in enumerate(columns)}
         measures = {f"measure_{n}": sql for n, sql in enumerate(MEASURES)}
-        return self.rows(sums_once(keys, measures, where, self._times(begin, end)))
+        sql = sums_once(keys, measures, where, self._times(begin, end))
+        while True:
+            listed = self._listed()
+            rows = self.rows(sql)
+            if self._listed() == listed:  # else it was replaced meanwhile, and the query may have read both
+                return rows
+
+    def _listed(self) -> list[list[Any]]:
+        return self.rows("SELECT max(until) FROM repeated_turns")
 
     def _times(self, begin: int | None, end: int | None) -> list[str]:
         """A period as conditions: its whole hours, and what is before and after them."""

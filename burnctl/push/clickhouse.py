@@ -11,7 +11,7 @@ import time
 from decimal import Decimal
 from urllib.parse import parse_qs, unquote, urlencode, urlsplit
 
-from burnctl.push.clickhouse_tables import LONGEST_INSERT_S, SCHEMA_TABLE, statements
+from burnctl.push.clickhouse_tables import LONGEST_INSERT_S, SCHEMA_TABLE, literal, statements
 from burnctl.push.schema import KEYS, OLDEST_WRITER, SCHEMA_VERSION, TOKENS
 from burnctl.push.target import Refused, Totals, Unreachable, check_schema
 
@@ -113,10 +113,6 @@ def _encoded(row: Row) -> str:
     if "tags" in row and row["tags"] is None:
         row = row | {"tags": {}}
     return json.dumps(row, default=str, separators=(",", ":"))
-
-
-def literal(text: str) -> str:
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 class Connection:

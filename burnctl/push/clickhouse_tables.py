@@ -3,21 +3,23 @@
 Tables are ReplacingMergeTrees by key with `seq` as their version, so rows that are sent twice, or in another order,
 count once. Tables have no partitions: a turn that moves to another month would be in two of them.
 
-A report over 250 million turns cannot look for copies among all of them. Two things make it quick:
+A report over 250 million turns cannot look for copies among all of them. So it adds up all rows, and subtracts those
+that do not count (`turns_uncounted`):
 
-- The table `repeated_keys` lists turns that may have several rows: replaced ones that are not merged yet, and copies on
-  other machines. A view computes it again every few minutes. Turns that came since count as repeated, too, so a list of
-  any age is right, only slower.
-- The projection `hourly` has the sums of all rows by hour and has them in each part of the table, so they always are
-  those of its rows. From them a report subtracts the rows that do not count, which are among the repeated ones.
+- The projection `hourly` has the sums of all rows by hour, in each part of the table. So they always are those of its
+  rows.
+- A view refreshes the table `repeated_turns` every few minutes. It has the copies that do not count, of keys with one
+  row on each machine, and the keys that have replaced rows: these are ranked in each report until they are merged.
+- Keys of rows that came since the refresh are ranked, too. So a table of any age gives the right sums, only slower.
 
-So nothing needs to be repeated or repaired after a crash, and machines may push at the same time.
+Nothing changes without a new row: a reset inserts tombstones. So nothing needs to be repaired after a crash, and
+machines may push at the same time. Rows that were deleted by hand are noticed by the next refresh.
 """
 
 from __future__ import annotations
 
 from burnctl.push.schema import KEYS, TABLES, TOKENS
-from burnctl.push.views import JOIN_TEAMS, MEASURES, ClickHouse, is_required, quoted, turns_uncounted, views
+from burnctl.push.views import COUNTS, JOIN_TEAMS, MEASURES, ClickHouse, is_required, quoted, ranked, views
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -54,19 +56,8 @@ _SETTINGS_OF_TURNS: Final = (
     f"{_SETTINGS}, deduplicate_merge_projection_mode = 'rebuild', lightweight_mutation_projection_mode = 'rebuild'"
 )
 LONGEST_INSERT_S: Final = 300
-# `until` is so long ago that every insert which began before it has ended, also when the list before this one was made.
-# So a reader may even combine the `until` of a list with the keys of the one before.
+# So long ago that every insert which began before it has ended, also when the table was refreshed before.
 _UNTIL: Final = "now() - INTERVAL 15 MINUTE"
-_REPEATED_KEYS: Final = f"""
-CREATE MATERIALIZED VIEW repeated_keys_refresh REFRESH EVERY 5 MINUTE TO repeated_keys AS
-SELECT key_hash, {_UNTIL} AS until FROM turns
-WHERE key_hash IN (SELECT key_hash FROM repeated_keys)
-  OR key_hash IN (
-    SELECT key_hash FROM turns WHERE inserted_at > least((SELECT max(until) FROM repeated_keys), {_UNTIL})
-  )
-GROUP BY key_hash HAVING count() > 1
-UNION ALL SELECT 0 AS key_hash, {_UNTIL} AS until
-"""
 # Columns of the view `turns_hourly` by which its rows are grouped, beside the hour and the team.
 _SHOWN: Final = ("machine_id", "machine", "user", "source", "model_name", "project_key", "project", "activity")
 
@@ -87,16 +78,25 @@ def statements() -> Iterator[str]:
         "ENGINE = ReplacingMergeTree(version) ORDER BY machine_id"
     )
     yield 'CREATE TABLE IF NOT EXISTS teams ("user" String, team String) ENGINE = ReplacingMergeTree ORDER BY "user"'
+    fields = [f"{quoted(column.name)} {_type('turns', column)}" for column in TABLES["turns"]]
+    more = "key_hash UInt64, team_tag LowCardinality(String), is_copy Bool, copies UInt64, until DateTime"
     yield (
-        "CREATE TABLE IF NOT EXISTS repeated_keys (key_hash UInt64, until DateTime) "
-        "ENGINE = MergeTree ORDER BY key_hash"
+        f"CREATE TABLE IF NOT EXISTS repeated_turns ({', '.join(fields)}, {more}) "
+        "ENGINE = MergeTree ORDER BY (is_copy, key_hash)"
     )
-    dialect = ClickHouse()
-    every = views(dialect) | {"turns_uncounted": turns_uncounted(dialect), "turns_hourly": _turns_hourly()}
+    yield from (f"ALTER TABLE repeated_turns ADD COLUMN IF NOT EXISTS {field}" for field in fields)
+    every = views(ClickHouse()) | {"turns_uncounted": _turns_uncounted(), "turns_hourly": _turns_hourly()}
     for name, select in every.items():
         yield f"CREATE OR REPLACE VIEW {name} AS {select}"
-    yield "DROP VIEW IF EXISTS repeated_keys_refresh"
-    yield _REPEATED_KEYS
+    yield "DROP VIEW IF EXISTS repeated_turns_refresh"
+    yield (
+        "CREATE MATERIALIZED VIEW repeated_turns_refresh REFRESH EVERY 5 MINUTE TO repeated_turns AS "
+        f"{_repeated_turns()}"
+    )
+
+
+def literal(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def _type(table: str, column: Column) -> str:
@@ -107,6 +107,53 @@ def _type(table: str, column: Column) -> str:
     name = f"Nullable({name})" if is_nullable else name
     is_few = column.kind == "text" and column.name in _FEW and not (column.name == "session_id" and table != "turns")
     return f"LowCardinality({name})" if is_few else name
+
+
+def _names() -> str:
+    return ", ".join((*(quoted(column.name) for column in TABLES["turns"]), "team_tag"))
+
+
+def _turns_uncounted() -> str:
+    """Rows that do not count: replaced ones, and copies that are not the best. Deleted rows are left out."""
+    keys = ClickHouse().repeated()
+    listed = f"SELECT {_names()} FROM repeated_turns WHERE is_copy AND key_hash NOT IN ({keys})"
+    rows = ranked(ClickHouse(), keys, ", team_tag")
+    return f"{listed} UNION ALL SELECT {_names()} FROM ({rows}) AS ranked WHERE NOT deleted AND NOT ({COUNTS})"
+
+
+def _repeated_turns() -> str:
+    """The rows of `repeated_turns`: of keys that are as they were the same as before, of others they are ranked again.
+
+    Of a key with one row on each machine these are the copies that do not count, and of others a row with the key.
+    """
+    names = f"{_names()}, key_hash, is_copy, copies"
+    counted = (
+        "SELECT key_hash, count() FROM turns WHERE key_hash IN (SELECT key_hash FROM repeated_turns WHERE is_copy) "
+        "GROUP BY key_hash"
+    )
+    keys = (
+        "SELECT key_hash FROM repeated_turns WHERE NOT is_copy "
+        f"UNION ALL SELECT key_hash FROM repeated_turns WHERE is_copy AND (key_hash, copies) NOT IN ({counted}) "
+        "UNION ALL SELECT key_hash FROM turns "
+        f"WHERE inserted_at > least((SELECT max(until) FROM repeated_turns), {_UNTIL})"
+    )
+    several = f"SELECT key_hash FROM turns WHERE key_hash IN ({keys}) GROUP BY key_hash HAVING count() > 1"
+    of_key = "OVER (PARTITION BY key_hash)"
+    is_one = " AND ".join(f"min({name}) {of_key} = max({name}) {of_key}" for name in ("source", "message_id"))
+    new = (
+        f"SELECT *, max(age) {of_key} = 1 AND {is_one} AS is_copy, count() {of_key} AS copies "
+        f"FROM ({ranked(ClickHouse(), several, ', key_hash, team_tag')}) AS ranked"
+    )
+    nothing = ", ".join(  # of a row with the time alone
+        f"defaultValueOfTypeName({literal(_type('turns', column))}) AS {quoted(column.name)}"
+        for column in TABLES["turns"]
+    )
+    return (
+        f"SELECT {names}, {_UNTIL} AS until FROM repeated_turns WHERE is_copy AND key_hash NOT IN ({keys}) "
+        f"UNION ALL SELECT {names}, {_UNTIL} AS until FROM ({new}) AS new "
+        "WHERE if(is_copy, place > 1 AND NOT deleted, place = 1) "
+        f"UNION ALL SELECT {nothing}, '' AS team_tag, 0 AS key_hash, false AS is_copy, 0 AS copies, {_UNTIL} AS until"
+    )
 
 
 def sums_once(keys: Mapping[str, str], sums: Mapping[str, str], where: str, times: Iterable[str]) -> str:

@@ -55,8 +55,12 @@ class Dialect:
         raise NotImplementedError
 
     def repeated(self) -> str:
-        """SQL for the hashes of all keys of turns that have several rows; others may be among them."""
+        """SQL for the hashes of keys of turns with several rows, which are ranked; others may be among them."""
         return f"SELECT {self.key_hash} FROM turns GROUP BY {self.key_hash} HAVING count(*) > 1"
+
+    def is_no_copy(self) -> str:
+        """The condition for rows of all other keys that count."""
+        return "1 = 1"
 
 
 class DuckDB(Dialect):
@@ -95,12 +99,15 @@ class ClickHouse(Dialect):
         return f"SELECT * FROM {table} FINAL"
 
     def repeated(self) -> str:
-        """Keys that had several rows when the list was made, and those of all rows that came later.
+        """Keys that had replaced rows when the list was made, and those of all rows that came later.
 
         Finding them among all rows would take ten times as long as the rest of a report.
         """
-        later = "SELECT key_hash FROM turns WHERE inserted_at > (SELECT max(until) FROM repeated_keys)"
-        return f"SELECT key_hash FROM repeated_keys UNION ALL {later}"
+        later = "SELECT key_hash FROM turns WHERE inserted_at > (SELECT max(until) FROM repeated_turns)"
+        return f"SELECT key_hash FROM repeated_turns WHERE NOT is_copy UNION ALL {later}"
+
+    def is_no_copy(self) -> str:
+        return "(machine_id, key_hash) NOT IN (SELECT machine_id, key_hash FROM repeated_turns WHERE is_copy)"
 
 
 class Postgres(Dialect):
@@ -163,29 +170,21 @@ def _turns_once(dialect: Dialect) -> str:
     columns = ", ".join(quoted(column.name) for column in TABLES["turns"])
     once = (
         f"SELECT {columns} FROM turns WHERE NOT deleted AND {dialect.key_hash} NOT IN ({dialect.repeated()}) "
-        f"UNION ALL SELECT {columns} FROM ({_ranked(dialect)}) AS ranked WHERE {_COUNTS}"
+        f"AND {dialect.is_no_copy()} "
+        f"UNION ALL SELECT {columns} FROM ({ranked(dialect, dialect.repeated())}) AS ranked WHERE {COUNTS}"
     )
     team = f"coalesce({dialect.team_tag}, teams.team) AS team"
     return f"SELECT {_columns('turns')}, {team} FROM ({once}) AS t {JOIN_TEAMS}"
 
 
-def turns_uncounted(dialect: Dialect) -> str:
-    """Rows that do not count: replaced ones, and copies that are not the best. Deleted rows are left out.
-
-    The sums of `turns_once` are those of all rows of `turns` that are not deleted, less the sums of these.
-    """
-    columns = ", ".join((*(quoted(column.name) for column in TABLES["turns"]), f"{dialect.team_tag} AS team_tag"))
-    return f"SELECT {columns} FROM ({_ranked(dialect)}) AS ranked WHERE NOT deleted AND NOT ({_COUNTS})"
+COUNTS = "age = 1 AND place = 1 AND NOT deleted"
 
 
-_COUNTS = "age = 1 AND place = 1 AND NOT deleted"
-
-
-def _ranked(dialect: Dialect) -> str:
-    """The rows whose key may be there more than once, with their ranks: by age on a machine, then by quality."""
+def ranked(dialect: Dialect, keys: str, more: str = "") -> str:
+    """The rows with keys of these hashes, and their ranks: by age on a machine, then by quality among machines."""
     aged = (
-        f"SELECT *, row_number() OVER (PARTITION BY {', '.join(KEYS['turns'])} ORDER BY seq DESC) AS age "
-        f"FROM turns WHERE {dialect.key_hash} IN ({dialect.repeated()})"
+        f"SELECT *{more}, row_number() OVER (PARTITION BY {', '.join(KEYS['turns'])} ORDER BY seq DESC) AS age "
+        f"FROM turns WHERE {dialect.key_hash} IN ({keys})"
     )
     best = (
         "CASE WHEN age = 1 AND NOT deleted THEN 0 ELSE 1 END, "

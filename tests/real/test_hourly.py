@@ -58,17 +58,16 @@ def server() -> Iterator[str]:
 
 @pytest.fixture
 def url(server: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A database whose list of repeated keys is up to now, not up to a quarter of an hour ago."""
-    short = clickhouse_tables._REPEATED_KEYS.replace("15 MINUTE", "1 SECOND")
-    monkeypatch.setattr(clickhouse_tables, "_REPEATED_KEYS", short)
+    """A database whose list of repeated turns is up to now, not up to a quarter of an hour ago."""
+    monkeypatch.setattr(clickhouse_tables, "_UNTIL", "now() - INTERVAL 1 SECOND")
     return f"{server}/fleet_{uuid.uuid4().hex[:8]}"
 
 
 def refresh(connection: Connection) -> None:
-    """Lists the repeated keys of all rows that are there now."""
+    """Lists the repeated turns of all rows that are there now."""
     time.sleep(2.1)
-    connection.execute("SYSTEM REFRESH VIEW repeated_keys_refresh")
-    connection.execute("SYSTEM WAIT VIEW repeated_keys_refresh")
+    connection.execute("SYSTEM REFRESH VIEW repeated_turns_refresh")
+    connection.execute("SYSTEM WAIT VIEW repeated_turns_refresh")
 
 
 def random_turns(random_: random.Random, machine: str, seq: int) -> list[Row]:
@@ -189,14 +188,14 @@ def test_sums_are_exact_at_any_moment(url: str, seed: int) -> None:
 
 
 def test_sums_by_hour_are_read_where_a_question_permits(url: str) -> None:
-    """Most turns are in one row each, so that the list of repeated keys is short."""
+    """Most turns are in one row each, so that the list of repeated turns is short."""
     with closing(ClickHouseTarget.at(url, USER, PASSWORD)) as target, closing(Connection(url, USER, PASSWORD)) as db:
         target.open("a")
         rows = [turn("a", f"m{n}", 1, ts=f"2026-11-01T{n % 20:02}:00:00.000Z") for n in range(2000)]
         target.send(Batch("a", {"turns": rows}, "1", 1))
         target.send(Batch("b", {"turns": [turn("b", f"m{n}", 1) for n in range(3)]}, "1", 1))
         refresh(db)
-        assert db.rows("SELECT count() FROM repeated_keys WHERE key_hash != 0") == [[3]]
+        assert db.rows("SELECT count() FROM repeated_turns WHERE is_copy") == [[3]]
         asked: list[str] = []
         engine = ClickHouseEngine(db)
         client = FleetClient(engine)

@@ -14,8 +14,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from burnctl.push.clickhouse import ClickHouseTarget, Connection, literal
-from burnctl.push.clickhouse_tables import statements
+from burnctl.push.clickhouse import ClickHouseTarget, Connection
+from burnctl.push.clickhouse_tables import literal, statements
 from burnctl.push.target import Batch, Refused, Unreachable
 from tests.burnctl.push.rows import turn
 from tests.certificates import self_signed
