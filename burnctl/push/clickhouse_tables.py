@@ -8,12 +8,12 @@ that do not count (`turns_uncounted`):
 
 - The projection `hourly` has the sums of all rows by hour, in each part of the table. So they always are those of its
   rows.
-- A view refreshes the table `repeated_turns` every few minutes. It has the copies that do not count, of keys with one
-  row on each machine, and the keys that have replaced rows: these are ranked in each report until they are merged.
-- Keys of rows that came since the refresh are ranked, too. So a table of any age gives the right sums, only slower.
+- The table `repeated_turns`, refreshed every few minutes, has copies that do not count, of keys with one row on each
+  machine. It also names the keys that have replaced rows: each report ranks these until ClickHouse has merged them.
+- A report also ranks the keys of all rows that came since the refresh. So an old table makes it slower, never wrong.
 
-Nothing changes without a new row: a reset inserts tombstones. So nothing needs to be repaired after a crash, and
-machines may push at the same time. Rows that were deleted by hand are noticed by the next refresh.
+Every change is a new row; a reset inserts tombstones. So nothing needs to be repaired after a crash, and machines may
+push at the same time. The next refresh notices rows that were deleted by hand.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _SETTINGS_OF_TURNS: Final = (
     f"{_SETTINGS}, deduplicate_merge_projection_mode = 'rebuild', lightweight_mutation_projection_mode = 'rebuild'"
 )
 LONGEST_INSERT_S: Final = 300
-# So long ago that every insert which began before it has ended, also when the table was refreshed before.
+# Every insert that began before this has ended, and had ended at the refresh before.
 _UNTIL: Final = "now() - INTERVAL 15 MINUTE"
 # Columns of the view `turns_hourly` by which its rows are grouped, beside the hour and the team.
 _SHOWN: Final = ("machine_id", "machine", "user", "source", "model_name", "project_key", "project", "activity")
@@ -122,9 +122,9 @@ def _turns_uncounted() -> str:
 
 
 def _repeated_turns() -> str:
-    """The rows of `repeated_turns`: of keys that are as they were the same as before, of others they are ranked again.
+    """The SELECT of the next rows of `repeated_turns`: keys without changes keep theirs, others are ranked again.
 
-    Of a key with one row on each machine these are the copies that do not count, and of others a row with the key.
+    For a key with one row on each machine these are the copies that do not count; for another one a row that names it.
     """
     names = f"{_names()}, key_hash, is_copy, copies"
     counted = (

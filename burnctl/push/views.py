@@ -197,27 +197,19 @@ def ranked(dialect: Dialect, keys: str, more: str = "") -> str:
 
 
 def _causes_once() -> str:
+    """Ranks only the sessions that several machines have."""
+    copied = (
+        "SELECT session_id FROM sessions_now WHERE causes_seq > 0 "
+        "GROUP BY session_id HAVING min(machine_id) <> max(machine_id)"
+    )
     size = " + ".join(f"sum({name})" for name in TOKENS)
-    copied = _copied(("session_id",), "sessions_now WHERE causes_seq > 0")
     sizes = (
-        f"SELECT session_id, machine_id, {size} AS size FROM causes_now "
+        "SELECT session_id, machine_id, row_number() OVER "
+        f"(PARTITION BY session_id ORDER BY {size} DESC, machine_id) AS place FROM causes_now "
         f"WHERE session_id IN ({copied}) GROUP BY session_id, machine_id"
     )
-    others = _worse_copies(("session_id",), sizes, "size DESC, machine_id")
+    others = f"SELECT session_id, machine_id FROM ({sizes}) AS sizes WHERE place > 1"
     return (
         f"SELECT {_columns('causes')}, teams.team AS team FROM causes_now AS t {JOIN_TEAMS} "
         f"WHERE (t.session_id, t.machine_id) NOT IN ({others})"
     )
-
-
-def _copied(key: tuple[str, ...], source: str) -> str:
-    """The keys that several machines have: only these are ranked, since ranking all rows would sort the whole table."""
-    names = ", ".join(key)
-    return f"SELECT {names} FROM {source} GROUP BY {names} HAVING min(machine_id) <> max(machine_id)"
-
-
-def _worse_copies(key: tuple[str, ...], rows: str, best: str) -> str:
-    """Key and machine of each row but the first of its key, in the order of `best`."""
-    names = ", ".join(key)
-    ranked = f"SELECT {names}, machine_id, row_number() OVER (PARTITION BY {names} ORDER BY {best}) AS nth"
-    return f"SELECT {names}, machine_id FROM ({ranked} FROM ({rows}) AS copies) AS ranked WHERE nth > 1"
