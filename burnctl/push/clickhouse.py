@@ -12,7 +12,7 @@ from decimal import Decimal
 from urllib.parse import parse_qs, unquote, urlencode, urlsplit
 
 from burnctl.push.clickhouse_tables import LONGEST_INSERT_S, SCHEMA_TABLE, literal, statements
-from burnctl.push.schema import KEYS, OLDEST_WRITER, SCHEMA_VERSION, TOKENS
+from burnctl.push.schema import KEYS, OLDEST_WRITER, SCHEMA_VERSION, TABLES, TOKENS
 from burnctl.push.target import Refused, Totals, Unreachable, check_schema
 
 TYPE_CHECKING = False
@@ -76,22 +76,27 @@ class ClickHouseTarget:
         self._connection.insert("push_state", [json.dumps(state)])
 
     def finish_reset(self, machine_id: str, first_seq: int) -> None:
-        """Inserts tombstones: deleting rows would compute the sums by hour again, those of all other machines too."""
-        for table, key in KEYS.items():
-            names = ", ".join(key)
-            self._connection.execute(
-                f"INSERT INTO {table} ({names}, seq, deleted, schema) "
-                f"SELECT {names}, {int(first_seq)}, true, {SCHEMA_VERSION} FROM {table} FINAL "
-                f"WHERE machine_id = {literal(machine_id)} AND seq < {int(first_seq)} AND NOT deleted"
-            )
+        """Turns get tombstones: deleting them would compute sums by hour again, those of all other machines too."""
+        old = f"machine_id = {literal(machine_id)} AND seq < {int(first_seq)}"
+        keys = ", ".join(KEYS["turns"])
+        self._connection.execute(
+            f"INSERT INTO turns ({keys}, seq, deleted, schema) "
+            f"SELECT {keys}, {int(first_seq)}, true, {SCHEMA_VERSION} FROM turns FINAL WHERE {old} AND NOT deleted"
+        )
+        for table in TABLES.keys() - {"turns"}:
+            self._delete(table, old)
 
     def erase(self, machine_id: str, session_ids: list[str], before: int) -> None:
+        some = ", ".join(map(literal, session_ids))
+        self._delete(
+            "content", f"machine_id = {literal(machine_id)} AND session_id IN ({some}) AND seq < {int(before)}"
+        )
+
+    def _delete(self, table: str, where: str) -> None:
         """Deletes rows, which disappear from disk with the next merge, at most a day later."""
-        where = f"machine_id = {literal(machine_id)} AND seq < {int(before)}"
-        where += f" AND session_id IN ({', '.join(map(literal, session_ids))})"
-        ((old,),) = self._connection.rows(f"SELECT count() FROM content WHERE {where}")
+        ((old,),) = self._connection.rows(f"SELECT count() FROM {table} WHERE {where}")
         if int(old):
-            self._connection.execute(f"DELETE FROM content WHERE {where} SETTINGS lightweight_deletes_sync = 2")
+            self._connection.execute(f"DELETE FROM {table} WHERE {where} SETTINGS lightweight_deletes_sync = 2")
 
     def totals(self, machine_id: str) -> dict[DayModel, Totals]:
         sums = ", ".join(f"sum({name})" for name in TOKENS)
