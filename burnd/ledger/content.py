@@ -167,10 +167,10 @@ class Stored(NamedTuple):
     length: int
 
 
-Start = Callable[[Callable[[], None]], None]
+Runner = Callable[[Callable[[], None]], None]
 
 
-def call(work: Callable[[], None]) -> None:
+def run_now(work: Callable[[], None]) -> None:
     work()
 
 
@@ -180,16 +180,16 @@ class ContentStore:
     def __init__(self, folder: Path, *, inline_bytes: int = INLINE_BYTES) -> None:
         self.sidecars = Sidecars(folder)
         self.inline_bytes = inline_bytes
-        self.set_aside = 0  # how often the blob database was damaged and replaced
+        self.replaced_count = 0  # how often the blob database was damaged and replaced
         self._blobs_path = folder / "blobs.db"
         self._blobs: BlobStore | None = None
 
     def append_shelved(
-        self, shelved: Sequence[Shelved], now_ms: int, packs: Sequence[Pack] = (), start: Start = call
+        self, shelved: Sequence[Shelved], now_ms: int, packs: Sequence[Pack] = (), run: Runner = run_now
     ) -> list[Placed]:
         """Stores records durably, all or none, blobs first. Returns their positions.
 
-        `start` runs the writing, at once or in a thread; then the records are stored when that ends.
+        `run` runs the writing, at once or in a thread; the records are stored when that ends.
         """
         blobs: dict[str, bytes] = {}
         refs: defaultdict[str, set[str]] = defaultdict(set)
@@ -219,18 +219,18 @@ class ContentStore:
             newest = {one: min(now_ms, max([item.label.ts_ms for item in items])) for one, items in by_session.items()}
             self.sidecars.append(lines, newest, starts)
 
-        start(write)
+        run(write)
         return placed
 
-    def lines_at(self, session_id: str, places: Iterable[tuple[int, int]]) -> list[bytes]:
+    def lines_at(self, session_id: str, spans: Iterable[tuple[int, int]]) -> list[bytes]:
         """The lines at these (position, length) of a sidecar; b"" if unreadable."""
-        places = list(places)
-        lines = [b""] * len(places)
+        spans = list(spans)
+        lines = [b""] * len(spans)
         path = self.sidecars.path(session_id)
         with self.sidecars.skip_damage(path):
             fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
             try:
-                for number, (position, length) in enumerate(places):
+                for number, (position, length) in enumerate(spans):
                     with self.sidecars.skip_damage(path):
                         lines[number] = os.pread(fd, length, position)
             finally:
@@ -319,7 +319,7 @@ class ContentStore:
                     self._blobs.close()
                     self._blobs = None
         set_aside(self._blobs_path)
-        self.set_aside += 1
+        self.replaced_count += 1
         return work(self._open_blobs())
 
     def _open_blobs(self) -> BlobStore:

@@ -210,7 +210,7 @@ def _degraded_storage(service: Service) -> Iterator[tuple[str, str]]:
             f"{pipeline.status.refused:,} records could not have been read back and were not written",
             "please report it",
         )
-    if pipeline.content.set_aside:
+    if pipeline.content.replaced_count:
         yield (
             "the file of large content was damaged and was renamed",
             "restore content/blobs.db from a backup while the daemon is stopped",
