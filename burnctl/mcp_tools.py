@@ -316,8 +316,8 @@ class _CheckedTool(Tool):
         if choices:
             hint = near(value, choices, f"{name} is one of: {', '.join(choices)}")
             return f"{name} cannot be {value!r}; {hint}"
-        wanted = " or ".join(_KINDS.get(kind.get("type"), "null") for kind in kinds if kind.get("type") != "null")
-        return f"{name} must be {wanted}, not {value!r}"
+        types = " or ".join(_KINDS.get(kind.get("type"), "null") for kind in kinds if kind.get("type") != "null")
+        return f"{name} must be {types}, not {value!r}"
 
 
 def _tool(offer: Offer) -> Tool:

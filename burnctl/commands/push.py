@@ -138,11 +138,11 @@ def _check(push: Push, options: argparse.Namespace) -> int:
 
 
 def _difference(key: tuple[str, str], here: Totals, there: Totals) -> dict[str, object]:
-    shown = {
+    sides = {
         side: {"turns": one.turns, "tokens": list(one.tokens), "costUsd": None if one.cost is None else str(one.cost)}
         for side, one in (("here", here), ("there", there))
     }
-    return {"day": key[0], "model": key[1], **shown}
+    return {"day": key[0], "model": key[1], **sides}
 
 
 def _amount(totals: Totals) -> str:

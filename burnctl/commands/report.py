@@ -299,8 +299,8 @@ def _dimension_table(by: str, answer: Mapping[str, Any]) -> str:
     keys = [row["key"] for row in answer["rows"]]
     names = distinct_names(keys) if by == "project" else [*map(harness_name if by == "source" else str, keys)]
     body = []
-    for row, key, shown in zip(answer["rows"], keys, names, strict=True):
-        name = _NO_KEY.get(by, "none") if key is None else shown
+    for row, key, label in zip(answer["rows"], keys, names, strict=True):
+        name = _NO_KEY.get(by, "none") if key is None else label
         body.append(
             [
                 _cell(name),
