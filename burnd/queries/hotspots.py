@@ -90,7 +90,7 @@ def heaviest(
     total = 0
     if selection.is_of_all_sessions and begin < end:
         without = [cause for _, cause in _numbered(view, {(0, "")})]
-        ranking = Ranking(partial(weight_sql, rates, Sums._fields), most, others=without)
+        ranking = Ranking(partial(weight_sql, rates, Sums._fields), most, separate=without)
         ranked, total = causes.ranked(PROMPT, _BY_SESSION, ranking)
         keys = {*(key for key in ranked if key[1] not in without), *_numbered(view, in_cut)}
         rows += causes.of_groups(PROMPT, _BY_SESSION, begin, end, causes.among(_BY_SESSION, keys))

@@ -1,8 +1,8 @@
 """Turns a selection, a group-by, a period and a time zone into SQL over the sums of turns and of causes.
 
 `Reader` counts turns from `time_sums` if only class, activity and time are needed, else from `sums`. `CauseReader`
-adds up causes from `cause_blocks` (all sessions) or `cause_sums` (by group of turns). Edges of the period, and sessions
-whose tags change while they run, are read turn by turn. docs/architecture.md describes the tables.
+adds up causes from `cause_blocks` (all sessions) or `cause_sums` (by group of turns). Edges of the period, and mixed
+sessions (whose tags change while they run), are read turn by turn. docs/architecture.md describes the tables.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from burnd.records.times import DAY_MS, HOUR_MS
 
 Key = Literal["place", "activity", "branch", "version", "session", "subagent", "agent_type", "group", "time", "turn"]
 _NULL = "NULL"
-# How many of the measures a report needs: those that a price is for, those of a bill, or all with the quality of work.
+# How many of MEASURES to read: PRICED (cost), BILLED (plus counts), or all (plus quality).
 PRICED, BILLED = MEASURES.index("searches") + 1, MEASURES.index("edits")
 
 
@@ -59,23 +59,23 @@ class Clause(NamedTuple):
 
 
 class Grouping(NamedTuple):
-    """A JSON list, named g, that puts rows into groups: its columns of group and session, and the condition."""
+    """A list that puts the rows of a table into groups, joined as g. Its texts are SQL."""
 
-    rows: str
-    group: str
-    session: str
-    condition: str
+    rows: str  # the list, in JSON
+    group: str  # the group of a row of g
+    session: str  # its session
+    condition: str  # of the join, with {session} and {turn} for columns of the table
     source: str = "json_each(?) g"
 
 
 class Table(NamedTuple):
-    """A source of rows, named x: its columns by key, what is counted, and the column and unit of its time."""
+    """A source of rows, named x. Its texts are SQL."""
 
-    source: str
-    only: str
-    columns: dict[str, str]
-    counted: tuple[str, ...]
-    time: str = "x.ts"
+    source: str  # what follows FROM
+    only: str  # a condition on all rows
+    columns: dict[str, str]  # by key
+    counted: tuple[str, ...]  # sums to read
+    time: str = "x.ts"  # in units of `unit_ms`
     unit_ms: int = 1
     first_ms: int = SHIFT_MS  # from the year 1 on, so that no number is negative
 
@@ -155,7 +155,7 @@ _TURNS_TO_ATTRIBUTE = _BILLED_TURNS._replace(counted=("x.session", "x.rail", "x.
 
 
 class Reader:
-    """Counts the turns of one selection: the first `measures` of the sums.
+    """Sums a selection's turns; `measures` is how many of MEASURES to read.
 
     `sizes` are context sizes to distinguish besides those of the prices.
     """
@@ -195,9 +195,9 @@ class Reader:
         return Stretch(self.begin, self.end)
 
     def read(self, by: By) -> list[SumRow]:
-        """Counts by these keys and by class; several for the same keys if they were read from several tables.
+        """Rows by keys and class. A key can occur more than once.
 
-        The extra column is the context size that decides the price where the class does not have it.
+        The extra column is the context-size tier, if the class has none.
         """
         rows: list[SumRow] = []
         if self.begin >= self.end:
@@ -227,7 +227,7 @@ class Reader:
     def _sums(self, by: By) -> list[SumRow]:
         rows: list[SumRow] = []
         selection = self._selection
-        # Where clocks differ from UTC by other than quarters of an hour, all turns are read one by one.
+        # If a UTC offset is not a multiple of 15 minutes, read turn by turn.
         zone = self.zone(by)
         (begin, end), edges = ((0, 0), [self.period]) if self.is_uneven(by) else _whole_buckets(self.period)
         is_plain = selection.is_of_all_sessions and (selection.places, selection.versions) == (None, None)
@@ -279,7 +279,7 @@ class Reader:
         return rows + self.mixed(table, by, classes, extra)
 
     def mixed(self, table: Table, by: By, classes: frozenset[int] | None, extra: str = _NULL) -> list[SumRow]:
-        """Rows of sessions whose tags change while they run."""
+        """Rows of mixed sessions."""
         groups = self._selection.groups
         if groups is None or not groups.mixed:
             return []
@@ -302,7 +302,7 @@ class Reader:
         return any(cut % BUCKET_MS for cut in cuts)
 
     def windows(self, windows: Sequence[Stretch]) -> list[SumRow]:
-        """The bills of many windows of time by their number; only classes are selected.
+        """Sums per window; the group key is its index. Ignores filters except those on the class.
 
         Edges of windows, and days that are stale, are read from the turns.
         """
@@ -495,16 +495,16 @@ class Buckets(NamedTuple):
 
 
 class Ranking(NamedTuple):
-    """How to find the `most` heaviest rows, of the causes in `others` and of the rest.
+    """How to find the `most` heaviest rows, once among the causes in `separate` and once among the rest.
 
-    `weight` makes SQL for the weight of a row, given the column of its class. `same` has the causes to read, all if
+    `weight` makes SQL for the weight of a row, given the column of its class. `aliases` has the causes to read, all if
     empty, each with the one as which it counts.
     """
 
     weight: Callable[[str], str]
     most: int
-    same: Mapping[int, int] = MappingProxyType({})
-    others: Collection[int] = ()
+    aliases: Mapping[int, int] = MappingProxyType({})
+    separate: Collection[int] = ()
 
 
 Part = tuple[Table, str, list[Clause]]  # with the column of the cause
@@ -512,7 +512,7 @@ CauseId = tuple[Any, ...]  # keys of a row, and its cause
 
 
 class CauseReader:
-    """`reader` counts the turns of the same selection."""
+    """Reads cause sums of one selection; `reader` is the turn Reader of the same selection."""
 
     def __init__(self, view: View, ledger: Path, selection: Selection, reader: Reader) -> None:
         self._view = view
@@ -552,9 +552,9 @@ class CauseReader:
         return rows
 
     def _parts(self, level: int, by: By, begin: int, end: int) -> list[Part]:
-        """What to read of these buckets: groups that are within them and in one local time, and the quarters of others.
+        """Tables to read for these buckets: whole groups inside one local day or hour, quarter-hour groups for the rest.
 
-        Groups by activity have no quarters: the turns of others are attributed again.
+        Groups by activity have no quarters: turns of the rest are attributed again.
         """
         terms, is_whole = self._whole_groups(by, begin, end)
         terms.append(Clause(f"x.level = {level}"))
@@ -573,7 +573,7 @@ class CauseReader:
         return parts
 
     def _whole_groups(self, by: By, begin: int, end: int) -> tuple[list[Clause], str | None]:
-        """Conditions on groups with turns in these buckets, and the one on those to be read whole; None: on all."""
+        """Conditions for groups overlapping the buckets, and one selecting groups to read whole (None: all)."""
         terms, limits, last = list[Clause](), [], "w.bucket + w.span"
         if self._is_cut or (begin, end) != self.buckets(by)[:2]:
             terms.append(_active(begin, end, "w.session"))
@@ -586,33 +586,32 @@ class CauseReader:
         return terms, " AND ".join(limits) or None
 
     def heaviest(self, level: int, by: By, ranking: Ranking) -> tuple[list[CauseRow], int]:
-        """The heaviest rows, and the number of rows without `others`.
-
-        Turns that are attributed again are ranked as if alone, and so all read.
+        """The `most` heaviest causes, once among `separate` and once among the rest; returns their rows and the
+        number of the rest. Always includes turns that are attributed again.
         """
         begin, end, _ = self.buckets(by)
-        same = ranking.same
-        attributed = [row for row in self._turn_by_turn(level, by) if not same or row.cause in same]
+        aliases = ranking.aliases
+        attributed = [row for row in self._turn_by_turn(level, by) if not aliases or row.cause in aliases]
         ranked, number = self.ranked(level, by, ranking) if begin < end else ([], 0)
-        ids = {*ranked, *((*row.keys, same.get(row.cause, row.cause)) for row in attributed)}
+        ids = {*ranked, *((*row.keys, aliases.get(row.cause, row.cause)) for row in attributed)}
         members: dict[int, list[int]] = {}
-        for cause, other in same.items():
+        for cause, other in aliases.items():
             members.setdefault(other, []).append(cause)
         keys = [(*key, cause) for *key, first in ids for cause in members.get(first, [first])]
         rows = [*map(CauseRow._make, self.of_groups(level, by, begin, end, self.among(by, keys)))] if keys else []
-        counted = {(*row.keys, same.get(row.cause, row.cause)) for row in rows}
-        new = {key for key in ids - counted if key[-1] not in ranking.others}
+        counted = {(*row.keys, aliases.get(row.cause, row.cause)) for row in rows}
+        new = {key for key in ids - counted if key[-1] not in ranking.separate}
         return rows + attributed, number + len(new)
 
     def ranked(self, level: int, by: By, ranking: Ranking) -> tuple[list[CauseId], int]:
-        """The same of whole buckets, as keys and causes."""
+        """Ranks in SQL over whole buckets; returns keys with cause, and the count."""
         begin, end, _ = self.buckets(by)
         # Joined: there may be too many for a CASE.
-        pairs = _json([*ranking.same.items()])
+        pairs = _json([*ranking.aliases.items()])
         listed = f"SELECT value ->> 0 AS cause, value ->> 1 AS other FROM json_each('{pairs}') LIMIT -1"
         selects, bound = [], []
         for table, cause, terms in self._parts(level, by, begin, end):
-            if ranking.same:
+            if ranking.aliases:
                 table = table._replace(source=f"{table.source} CROSS JOIN ({listed}) s ON s.cause = {cause}")
                 cause = "s.other"
             columns, rest, values = self._reader.statement(table, by, terms, self._selection.classes)
@@ -621,12 +620,12 @@ class CauseReader:
             bound += values
         width = len(by.keys) + 1
         keys = ",".join(f"c{n}" for n in range(width))
-        is_other = f"c{width - 1} IN ({','.join(map(str, sorted(ranking.others)))})"
+        is_separate = f"c{width - 1} IN ({','.join(map(str, sorted(ranking.separate)))})"
         inner = f"SELECT {keys}, total(c{width}) AS w, total(c{width + 1}) AS n FROM ({' UNION ALL '.join(selects)})"
         sql = (
-            f"SELECT * FROM (SELECT {keys}, is_other, row_number() OVER (PARTITION BY is_other "
-            f"ORDER BY w DESC, n DESC, {keys}) AS place, count(*) OVER (PARTITION BY is_other) AS number "
-            f"FROM (SELECT *, {is_other} AS is_other FROM ({inner} GROUP BY {keys}))) WHERE place <= {ranking.most}"
+            f"SELECT * FROM (SELECT {keys}, is_separate, row_number() OVER (PARTITION BY is_separate "
+            f"ORDER BY w DESC, n DESC, {keys}) AS rank, count(*) OVER (PARTITION BY is_separate) AS number "
+            f"FROM (SELECT *, {is_separate} AS is_separate FROM ({inner} GROUP BY {keys}))) WHERE rank <= {ranking.most}"
         )
         rows = self._view.rows(sql, bound)
         return [row[:width] for row in rows], next((row[-1] for row in rows if not row[width]), 0)
@@ -656,7 +655,7 @@ class CauseReader:
         return self._selection.activities is not None or "activity" in by.keys
 
     def buckets(self, by: By) -> Buckets:
-        """None are whole if a local day or hour may begin within one."""
+        """The whole buckets of the period, and its edges; none if local time is not aligned to quarter hours."""
         if self._reader.is_uneven(by):
             return Buckets(0, 0, [self._reader.period])
         (begin, end), edges = _whole_buckets(self._reader.period)
@@ -683,7 +682,7 @@ class CauseReader:
             begin = (block + 1) * length
 
     def _turn_by_turn(self, level: int, by: By) -> Iterator[CauseRow]:
-        """Turns outside whole buckets, and sessions whose tags change."""
+        """Turns outside whole buckets, and mixed sessions."""
         if by not in self._attributed:
             self._attributed[by] = [*self._attribute(by)]
         sums = self._attributed[by]
