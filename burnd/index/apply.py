@@ -301,7 +301,7 @@ class Applier:
 
     def _put_turns(self, db: sqlite3.Connection, newest: dict[int, _LedgerTurn], first_new: int) -> None:
         """Writes turns by id; those below `first_new` replace rows."""
-        self._sums.leave(db, newest, first_new)
+        self._sums.mark_before_change(db, newest, first_new)
         old = [(row_id,) for row_id in newest if row_id < first_new]
         places = [(row_id, newest[row_id].turn.project, newest[row_id].turn.project_key) for (row_id,) in old]
         changes.mark_moved(db, [(row_id, self._name(folder), self._name(key)) for row_id, folder, key in places])
@@ -378,7 +378,7 @@ class Applier:
             name = self._name(entry.name) if isinstance(entry, Event) else None
             of_copy = rows.copy_columns(entry) if isinstance(entry, Copy) else (None, None)
             facts.append((key[0], fact_key(key), session, rail, rows.time_of(entry), *place, name, *of_copy))
-        self._sums.touch(_sessions_of_facts(db, facts))
+        self._sums.mark_sessions(_sessions_of_facts(db, facts))
         copies = [item.entry for item, _ in entries if isinstance(item.entry, Copy)]
         if copies:
             stale_causes.mark_copies(db, copies, self._sessions)

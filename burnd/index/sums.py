@@ -1,4 +1,4 @@
-"""Sums of turns: rewritten in the transaction that changes its turns, condensed in quiet times.
+"""Sums of turns, rewritten in the same transaction as the turns.
 
 `sums` has one row for each session, quarter of an hour, class, place, branch, activity, version and subagent. A quarter
 of an hour whose turns changed has its rows deleted and written again from `turns`, so no row is ever adjusted by a
@@ -54,13 +54,16 @@ _SESSIONS_AT_ONCE = 1000
 
 
 class SumWriter:
-    """Collects what one transaction changes, and writes its sums at the end. Its tables are the connection's own."""
+    """Collects what one transaction changes, and writes its sums at the end.
+
+    Uses temporary tables of the connection.
+    """
 
     def __init__(self, prices: PriceTable | None) -> None:
         self._numbering = DimensionNumbers(prices)
         self._turns: set[int] = set()
         self._sessions: set[int] = set()
-        self._reprices_listed = False  # also drop harness figures of models that a list prices now
+        self._reprices_listed = False  # ignore the harness's own cost where a list price now exists
 
     def forget(self) -> None:
         """Drops what was collected in a transaction that was rolled back."""
@@ -73,8 +76,8 @@ class SumWriter:
         """The class, place and subagent of turns, each given with whether it is open."""
         return self._numbering.number(db, turns, names)
 
-    def leave(self, db: sqlite3.Connection, turns: Iterable[int], first_new: int | None = None) -> None:
-        """Marks the buckets that turns are in now. To be called before their rows change.
+    def mark_before_change(self, db: sqlite3.Connection, turns: Iterable[int], first_new: int | None = None) -> None:
+        """Marks the buckets that turns are in now; call it before their rows change.
 
         Turns from `first_new` on have no rows yet.
         """
@@ -89,7 +92,7 @@ class SumWriter:
             if db.execute(_HAS_STATES).fetchall():
                 self._sessions |= unlogged.holders(db, numbers)
 
-    def touch(self, sessions: Iterable[int]) -> None:
+    def mark_sessions(self, sessions: Iterable[int]) -> None:
         """Marks sessions of which an event, a copy or a running total changed."""
         self._sessions.update(sessions)
 
@@ -118,7 +121,7 @@ class SumWriter:
             db.execute(_MARK_PROMPTS_OF_SESSIONS, (begin, begin + _SESSIONS_AT_ONCE))
             _write(db)
             report(begin, last)
-        self.touch(row[0] for row in db.execute(_WITH_ANYTHING).fetchall())
+        self.mark_sessions(row[0] for row in db.execute(_WITH_ANYTHING).fetchall())
         self._reprices_listed = True
         self.settle(db)
         self._reprices_listed = False
@@ -137,7 +140,7 @@ class SumWriter:
         if not classes:
             return
         turns = [turn for _, turn in classes]
-        self.leave(db, turns)
+        self.mark_before_change(db, turns)
         db.executemany("UPDATE turns SET class = ? WHERE id = ?", classes)
         changes.mark_turns(db, changes.next_seq(db), db.execute(_WITH_SESSION, (_json(turns),)).fetchall())
 
@@ -193,8 +196,8 @@ def condense(db: sqlite3.Connection, days: int) -> bool:
     return bool(db.execute("SELECT 1 FROM stale_days LIMIT 1").fetchall())
 
 
-async def too_coarse(store: IndexStore, prices: PriceTable) -> dict[tuple[int, int], Tiers]:
-    """The models whose classes do not fit these prices, with the tiers they need.
+async def missing_tiers(store: IndexStore, prices: PriceTable) -> dict[tuple[int, int], Tiers]:
+    """Models whose stored tiers differ from these prices, with the tiers they need.
 
     Either a price changes at a context size that the classes do not have, or a list gained or lost the price of a model
     for which a harness states a cost.
@@ -210,12 +213,12 @@ async def too_coarse(store: IndexStore, prices: PriceTable) -> dict[tuple[int, i
 
 
 async def refine(store: IndexStore, report: Report) -> None:
-    """Gives turns the classes that the store's prices need, and rebuilds the sums. To be called by the one writer."""
+    """Reassigns price classes and rebuilds the sums. Writer only."""
     prices = store.prices or shipped_prices()
-    coarse = await too_coarse(store, prices)
+    missing = await missing_tiers(store, prices)
 
     def renumber(db: sqlite3.Connection) -> None:
-        for (model, provider), tiers in coarse.items():
+        for (model, provider), tiers in missing.items():
             _assign_tiers(db, model, provider, tiers)
         SumWriter(prices).rebuild(db, report)
         stale_causes.mark_all(db)
@@ -292,7 +295,7 @@ FROM temp.touched k CROSS JOIN turns t
   ON t.id = (SELECT id FROM {_EDITS} ORDER BY prompt_retries, ts, turn_index, message_id LIMIT 1)
 """
 _EDITED = "x.has_edits IS 1 AND x.quality <> 'empty'"
-# Sums over turns `x`, joined with the prompts `p` whose first edit they made; in the order of MEASURES.
+# Sums over turns `x`, joined with the prompts `p` whose first edit is in the turn; in the order of MEASURES.
 COUNT_TURNS = (
     "count(*)",
     *(f"sum(x.{name})" for name in MEASURES[1:8]),

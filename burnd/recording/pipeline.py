@@ -17,7 +17,7 @@ from burnd.errors import FileReplaced, IndexDamaged, NotNow
 from burnd.index import build
 from burnd.index.change import Change, CursorChange, IndexedRecord
 from burnd.index.store import IndexStore
-from burnd.index.sums import too_coarse
+from burnd.index.sums import missing_tiers
 from burnd.ledger.content import ContentStore, in_pieces, shelve
 from burnd.ledger.content_modes import ContentModes
 from burnd.ledger.files import no_home_check
@@ -165,7 +165,7 @@ class Pipeline:
     async def adopt_prices(self, prices: PriceTable) -> None:
         """Uses these prices from now on. Recomputes the sums if they split usage at other context sizes."""
         self.index.prices = prices
-        if await too_coarse(self.index, prices):
+        if await missing_tiers(self.index, prices):
             async with self._writing():
                 with self.status.shown(build.no_progress) as progress:
                     await self._with_repair(partial(self._rebuild.refine, progress))
