@@ -4,8 +4,8 @@ A segment is a fixed range of 256 message numbers. It starts from the saved stat
 explains one segment again, however long the session is. Its rows, its state and its row in `changed` change in one
 transaction.
 
-The turns of a segment are grouped by all dimensions but activity and UTC day; these groups once more by quarter of an
-hour, and once more by activity. Each group has rows by cause, at each level that a report needs.
+The turns of a segment are grouped by UTC day and every dimension except activity; each group again by quarter hour, and
+again by activity. Each group has rows by cause, at each level that a report needs.
 """
 
 from __future__ import annotations
@@ -48,16 +48,16 @@ BLOCK_DAYS: Final = 32
 DAYS, QUARTERS, ACTIVITIES = range(3)  # grains of groups
 SUBJECT: Final = "iif(c.subject, c.subject, c.id)"  # of a cause `c` by target, for all tools
 _UNEXPLAINED: Final = CauseGroup("unexplained")
-_MESSAGES_BETWEEN_YIELDS: Final = 16  # some two milliseconds
+_MESSAGES_BETWEEN_PAUSES: Final = 16  # some two milliseconds
 _NO_END: Final = 1 << 62
 _MARKS_AT_ONCE: Final = 500
 log = structlog.get_logger()
 
-Guard = Callable[[int, str, int], AbstractContextManager[None]]  # around segment n of a session's rail
-Yield = Callable[[], None]  # after every few messages
+SegmentGuard = Callable[[int, str, int], AbstractContextManager[None]]  # around segment n of a session's rail
+Pause = Callable[[], None]  # after every few messages
 
 
-def no_yield() -> None:
+def no_pause() -> None:
     pass
 
 
@@ -66,12 +66,12 @@ def no_guard(_session: int, _rail: str, _n: int) -> AbstractContextManager[None]
 
 
 class GroupKey(NamedTuple):
-    """Groups turns of one quarter of an hour, or of one UTC day and activity."""
+    """Groups turns of one quarter of an hour, or of one UTC day and activity, by `grain`."""
 
     grain: int
     activity: int
-    time: int
-    kind: int
+    time: int  # the number of the quarter, or of the day
+    price_class: int
     place: int
     branch: int
     version: int
@@ -106,12 +106,12 @@ class Start(NamedTuple):
     state: bytes | None = None
     newest: str = ""
 
-    def rail(self) -> Rail:
+    def restore_rail(self) -> Rail:
         return Rail() if self.state is None else restore(decompressed(self.state))
 
 
 class Explanation(NamedTuple):
-    """Segments that replace those from `begin` to `end`. `mark` and `times` are of the row in `changed`."""
+    """Segments that replace those from `begin` to `end`; `mark` and `times` are id and change count in `changed`."""
 
     session: int
     rail: str
@@ -123,7 +123,7 @@ class Explanation(NamedTuple):
 
 
 def explain_due(
-    db: sqlite3.Connection, ledger: Path, most: int, pause: Yield = no_yield, guard: Guard = no_guard
+    db: sqlite3.Connection, ledger: Path, most: int, pause: Pause = no_pause, guard: SegmentGuard = no_guard
 ) -> list[Explanation]:
     """Explains about `most` messages of the rails that changed last."""
     due: list[Explanation] = []
@@ -137,7 +137,12 @@ def explain_due(
 
 
 def _explain_rail(
-    db: sqlite3.Connection, ledger: Path, mark: tuple[int, int, str, int, int], most: int, pause: Yield, guard: Guard
+    db: sqlite3.Connection,
+    ledger: Path,
+    mark: tuple[int, int, str, int, int],
+    most: int,
+    pause: Pause,
+    guard: SegmentGuard,
 ) -> Explanation:
     number, session, rail, turn_index, times = mark
     if not db.execute("SELECT 1 FROM turns WHERE session = ? AND rail = ? LIMIT 1", (session, rail)).fetchall():
@@ -159,7 +164,14 @@ def _explain_rail(
 
 
 def _explain_segments(
-    db: sqlite3.Connection, ledger: Path, session: int, rail: str, begin: int, start: Start, pause: Yield, guard: Guard
+    db: sqlite3.Connection,
+    ledger: Path,
+    session: int,
+    rail: str,
+    begin: int,
+    start: Start,
+    pause: Pause,
+    guard: SegmentGuard,
 ) -> Iterator[Segment]:
     n = _next_segment(db, session, rail, begin)
     while n is not None:
@@ -171,8 +183,8 @@ def _explain_segments(
         state: bytes | None = None
         try:
             with guarded:
-                followed = start.rail()
-                groups = add_up(followed, entries, turns, pause)
+                followed = start.restore_rail()
+                groups = sum_by_cause(followed, entries, turns, pause)
                 if after is not None:
                     state = zstandard.ZstdCompressor(level=3, write_checksum=True).compress(save(followed))
         except Exception as error:  # noqa: BLE001 - one rail must not stop all others
@@ -205,16 +217,16 @@ def explain_turns(
         for source, message_id, turn, prompt_id, agent, *_ in _turns_of(db, session, rail, n)
         if turn in buckets
     }
-    return add_up(start.rail(), entries, turns)
+    return sum_by_cause(start.restore_rail(), entries, turns)
 
 
-def add_up(
-    rail: Rail, entries: Sequence[RailEntry], turns: Mapping[MessageKey, TurnBuckets[Bucket]], pause: Yield = no_yield
+def sum_by_cause(
+    rail: Rail, entries: Sequence[RailEntry], turns: Mapping[MessageKey, TurnBuckets[Bucket]], pause: Pause = no_pause
 ) -> dict[Bucket, ByCause]:
     tally: GroupTally[tuple[str, Bucket]] = GroupTally(rail)
     by_bucket: dict[Bucket, ByCause] = {}
     for number, entry in enumerate(entries):
-        if number % _MESSAGES_BETWEEN_YIELDS == 0:
+        if number % _MESSAGES_BETWEEN_PAUSES == 0:
             pause()
         step = rail.feed(entry)
         if step is None or not isinstance(entry, Turn):
@@ -262,7 +274,7 @@ Key = TypeVar("Key", bound=Hashable)
 
 
 def _add_row(sums: dict[Key, list[int]], key: Key, counts: list[int]) -> None:
-    """Keeps `counts` as the first value of a key."""
+    """Stores `counts` without copying if the key is new."""
     before = sums.get(key)
     sums[key] = counts if before is None else [*map(add, before, counts)]
 
@@ -277,8 +289,8 @@ def _groups(
     """The groups of each turn, and the first and last quarter of an hour of each group."""
     rows = _turns_of(db, session, rail, n)
     quarters: defaultdict[tuple[int, ...], set[int]] = defaultdict(set)
-    for *_, quarter, _, kind, place, branch, version, subagent in rows:
-        quarters[quarter // DAY, kind, place, branch, version, subagent].add(quarter)
+    for *_, quarter, _, price_class, place, branch, version, subagent in rows:
+        quarters[quarter // DAY, price_class, place, branch, version, subagent].add(quarter)
     turns: dict[MessageKey, TurnBuckets[GroupKey]] = {}
     spans: dict[GroupKey, tuple[int, int]] = {}
     for source, message_id, _, prompt_id, agent, quarter, activity, *key in rows:
@@ -348,7 +360,7 @@ Row = tuple[int, ...]
 
 
 def _rows(last: int, segment: Segment, numbers: Mapping[CauseKey, CauseNumber]) -> tuple[list[Row], list[Row]]:
-    """Groups with numbers after `last`, and their rows; those by day are sums of those by activity."""
+    """Groups with numbers after `last`, and their rows. Day groups are the sum of their activity groups."""
     days: dict[tuple[int, ...], list[GroupKey]] = {}
     for key in sorted(segment.groups):
         time = key.time // DAY if key.grain == QUARTERS else key.time
@@ -378,7 +390,7 @@ def _rows(last: int, segment: Segment, numbers: Mapping[CauseKey, CauseNumber]) 
 
 
 def _by_number(causes: ByCause, numbers: Mapping[CauseKey, CauseNumber]) -> dict[tuple[int, int], list[int]]:
-    """By level and cause, with the whole of each tool."""
+    """By level and cause, plus a total for each tool."""
     sums: dict[tuple[int, int], list[int]] = {}
     for key, counts in causes.items():
         number, level, whole = numbers[key]
@@ -407,7 +419,7 @@ def read_stale_block(db: sqlite3.Connection) -> StaleBlock | None:
 
 
 def begin_block(db: sqlite3.Connection, block: int) -> None:
-    """No report reads the rows of a stale block. This and the next two must run in a transaction."""
+    """Deletes the rows of a stale block, which no report reads. Needs a transaction, as the next two do."""
     db.execute("DELETE FROM cause_blocks WHERE block = ?", (block,))
 
 

@@ -552,7 +552,7 @@ class CauseReader:
         return rows
 
     def _parts(self, level: int, by: By, begin: int, end: int) -> list[Part]:
-        """Tables to read for these buckets: whole groups inside one local day or hour, quarter-hour groups for the rest.
+        """Tables to read for buckets: whole groups inside one local day or hour, groups by quarter hour for the rest.
 
         Groups by activity have no quarters: turns of the rest are attributed again.
         """
@@ -625,7 +625,8 @@ class CauseReader:
         sql = (
             f"SELECT * FROM (SELECT {keys}, is_separate, row_number() OVER (PARTITION BY is_separate "
             f"ORDER BY w DESC, n DESC, {keys}) AS rank, count(*) OVER (PARTITION BY is_separate) AS number "
-            f"FROM (SELECT *, {is_separate} AS is_separate FROM ({inner} GROUP BY {keys}))) WHERE rank <= {ranking.most}"
+            f"FROM (SELECT *, {is_separate} AS is_separate FROM ({inner} GROUP BY {keys}))) "
+            f"WHERE rank <= {ranking.most}"
         )
         rows = self._view.rows(sql, bound)
         return [row[:width] for row in rows], next((row[-1] for row in rows if not row[width]), 0)
