@@ -1,8 +1,7 @@
 """Follows the logs of a source: picks a log, reads it, commits the result, and settles turns that are quiet.
 
 One task reads live logs, settles and flushes. The other reads old and large logs, most of them in a child process. A
-live line never waits for the search index, and of old logs only for the commit in progress, which is small while there
-are live lines.
+live line waits only for the commit in progress.
 """
 
 from __future__ import annotations
@@ -88,9 +87,10 @@ class LogFollower:
         self._reading = anyio.CapacityLimiter(1)
         self._receiving = anyio.CapacityLimiter(1)
         self._child: BackfillProcess | None = None
-        self._trial: BackfillProcess | None = None
-        self._ahead: _OldRead | None = None  # the next log, if the child has it already
-        self._bell, self._old_bell, self._large_bell = anyio.Event(), anyio.Event(), anyio.Event()
+        self._suspect_child: BackfillProcess | None = None
+        self._prefetched: _OldRead | None = None  # the next log, if the child has it already
+        self._wake_live, self._wake_old = anyio.Event(), anyio.Event()
+        self._stop_waiting = anyio.Event()  # for listeners: a large log is to be read
         self._flushes: list[tuple[str | None, anyio.Event]] = []
         self._settle_at = 0.0
         self._live_at = -LIVE_FOR_S  # when a live log was last read
@@ -123,20 +123,20 @@ class LogFollower:
                 await self._retry_skipped()
                 for path, root in await self._positions.with_open_turns():
                     await self._load(path, root)
-                tasks.start_soon(self._finder.watch, self._ring)
+                tasks.start_soon(self._finder.watch, self._wake)
                 tasks.start_soon(self._follow_live)
                 tasks.start_soon(self._follow_old)
         finally:
             self.pipeline.unfollow(self._on_record)
             await self._close_child()
-            await self._close_trial()
+            await self._close_suspect_child()
             self.logs.close()
 
     async def flush(self, session_id: str | None = None) -> str | None:
         """Records everything readable and settles open turns; returns the reason if a log could not be read."""
         done = anyio.Event()
         self._flushes.append((session_id, done))
-        self._ring()
+        self._wake()
         await done.wait()
         return self._failure()
 
@@ -177,16 +177,16 @@ class LogFollower:
         others = f" (and {len(failures) - 1:,} more)" if len(failures) > 1 else ""
         return f"{path}: {failure.reason}{others}"
 
-    def _ring(self) -> None:
-        self._bell.set()
+    def _wake(self) -> None:
+        self._wake_live.set()
         if self._queue.large or self._queue.old:
-            self._old_bell.set()
+            self._wake_old.set()
 
     # Live logs
 
     async def _follow_live(self) -> None:
         while True:
-            self._bell = anyio.Event()
+            self._wake_live = anyio.Event()
             await self._read_live()
             if self._generation != self.pipeline.generation:
                 await self._read_everything_again()
@@ -194,13 +194,13 @@ class LogFollower:
                 await self._answer_flushes()
             if not len(self._queue):
                 if self._child is not None:
-                    self._old_bell.set()  # it is closed
-                if self._trial is not None:
-                    await self._close_trial()
+                    self._wake_old.set()  # it is closed
+                if self._suspect_child is not None:
+                    await self._close_suspect_child()
                 if await self._retry_skipped():
                     await self._finder.scan("skipped lines are tried again")
                 await self._take_news()
-                await self._read_released()
+                await self._queue_released()
             await self._rest()
 
     async def _read_live(self) -> None:
@@ -212,8 +212,8 @@ class LogFollower:
                 break
             if self._belongs_in_child(path):
                 self._queue.defer(path)
-                self._large_bell.set()
-                self._old_bell.set()
+                self._stop_waiting.set()
+                self._wake_old.set()
                 continue
             piece = await self._guarded(path, self._finder.root_of(path), self._read_here)
             if piece is not None:
@@ -231,7 +231,9 @@ class LogFollower:
     async def _rest(self) -> None:
         """Sleeps until a log changes, or a retry, a last line, an open turn or news is due."""
         is_index_new = self._generation != self.pipeline.generation
-        if self._queue.live or (self._queue.has_only_live if is_index_new else self._flushes):
+        can_read_again = is_index_new and self._queue.has_only_live
+        can_answer = not is_index_new and bool(self._flushes)
+        if self._queue.live or can_read_again or can_answer:
             return
         tail_due = min((tail.due for tail in self._positions.tails.values()), default=None)
         dues = (self._queue.due(), None if tail_due is None else max(tail_due, self._settle_at))
@@ -242,11 +244,11 @@ class LogFollower:
         if any(open_log.waiting_sessions for open_log in self.logs):
             waits.append(SETTLE_EVERY_S)
         with anyio.move_on_after(max(0.01, min(waits, default=IDLE_S))):
-            await self._bell.wait()
+            await self._wake_live.wait()
 
     def _on_record(self, _change: Change) -> None:
         if not self._waits_for_news and self.format.news_every() is not None:
-            self._bell.set()
+            self._wake_live.set()
 
     async def _take_news(self) -> None:
         if (batch := await self.format.news(self._finder.named_roots)) is not None:
@@ -258,7 +260,7 @@ class LogFollower:
         await self._finder.scan("flush")
         self._queue.retry_failed()
         await self._read_all()
-        if await self._read_released():
+        if await self._queue_released():
             await self._read_all()
         await self._take_tails(ALL_TAILS)
         await self._settle_sessions({session_id for session_id, _ in flushes})
@@ -271,18 +273,18 @@ class LogFollower:
     async def _read_all(self) -> None:
         self._queue.begin_flush()
         while True:
-            self._bell = anyio.Event()
-            self._old_bell.set()
+            self._wake_live = anyio.Event()
+            self._wake_old.set()
             await self._read_live()
             if not self._queue.is_flushing:
                 return
             if not self._queue.live:
-                await self._bell.wait()
+                await self._wake_live.wait()
 
-    async def _read_released(self) -> bool:
+    async def _queue_released(self) -> bool:
         """Queues logs of sessions whose deferred text can be stored now; returns whether there are any.
 
-        Does nothing while the other task reads.
+        No-op while old logs are being read.
         """
         async with self._take_lock:
             sessions = await self.pipeline.released() if self._queue.has_only_live else []
@@ -306,20 +308,20 @@ class LogFollower:
     async def _read_everything_again(self) -> None:
         """Reads every log from its start after the index was lost; deleted logs keep their positions.
 
-        Settles what is open first, since its lines may be gone. Does nothing while the other task reads.
+        Settles what is open first, since its lines may be gone. No-op while old logs are being read.
         """
         async with self._take_lock:
             if not self._queue.has_only_live:
                 return
             self._generation = self.pipeline.generation
             await self._settle_sessions([None])
-            await self._close_trial()
+            await self._close_suspect_child()
             self.logs.close()
             self._open_logs()
             await self._positions.read_again()
             await self.format.begin(self.pipeline)
             await self._finder.scan("the index was rebuilt", from_start=True)
-        self._ring()
+        self._wake()
 
     # Large and old logs
 
@@ -328,17 +330,17 @@ class LogFollower:
         to_commit, batches = anyio.create_memory_object_stream[list[Piece]](1)
         async with to_commit, batches, anyio.create_task_group() as tasks:
             tasks.start_soon(self._commit_old, batches)
-            await self._let_search_catch_up()  # and the pass for early totals, which needs all cores
+            await self._wait_for_listeners()  # and the pass for early totals, which needs all cores
             while True:
-                self._old_bell = anyio.Event()
+                self._wake_old = anyio.Event()
                 if pieces := await self._gather_old():
                     if all(self._queue.is_old(piece.path) for piece in pieces):
-                        await self._let_search_catch_up()
+                        await self._wait_for_listeners()
                     await to_commit.send(pieces)
                 elif not self._queue.has_old:
                     if not len(self._queue):
                         await self._close_child()
-                    await self._old_bell.wait()
+                    await self._wake_old.wait()
 
     async def _commit_old(self, batches: MemoryObjectReceiveStream[list[Piece]]) -> None:
         async for pieces in batches:
@@ -349,24 +351,24 @@ class LogFollower:
                     number += 1
                 await self._commit(pieces[:number])
                 del pieces[:number]
-            self._ring()
+            self._wake()
             if not len(self._queue):
-                self._old_bell.set()  # the child is closed
+                self._wake_old.set()  # the child is closed
 
     @property
     def _old_batch_bytes(self) -> int:
         """Live lines wait for the commit in progress, so it is small while there are any."""
         return SMALL_BATCH_BYTES if self._clock() - self._live_at < LIVE_FOR_S else BATCH_BYTES
 
-    async def _let_search_catch_up(self) -> None:
+    async def _wait_for_listeners(self) -> None:
         """Waits until the pipeline's listeners have little left to do, or a large log waits."""
-        self._large_bell = anyio.Event()
+        self._stop_waiting = anyio.Event()
         if self._queue.large:
             return
         async with anyio.create_task_group() as tasks:
 
             async def stop_waiting() -> None:
-                await self._large_bell.wait()
+                await self._stop_waiting.wait()
                 tasks.cancel_scope.cancel()
 
             tasks.start_soon(stop_waiting)
@@ -378,18 +380,19 @@ class LogFollower:
         size, start = 0, self._clock()
         while size < BATCH_BYTES and self._clock() - start < OLD_BATCH_S:
             async with self._take_lock:
-                current, self._ahead = self._ahead or await self._begin_old(None), None
+                current = self._prefetched or await self._begin_old(None)
+                self._prefetched = None
                 if current is None:
                     break
                 if current.in_child:
-                    self._ahead = await self._begin_old(current)
+                    self._prefetched = await self._begin_old(current)
             read = self._read_in_child if current.in_child else self._read_here
             piece = await self._guarded(current.path, current.root, read)
             if piece is not None:
                 pieces.append(piece)
                 size += piece.consumed
             else:
-                self._bell.set()  # a flush may be waiting for it
+                self._wake_live.set()  # a flush may be waiting for it
         return pieces
 
     async def _begin_old(self, current: _OldRead | None) -> _OldRead | None:
@@ -427,12 +430,12 @@ class LogFollower:
         return await self._read_here(path, root)
 
     def _child_gone(self, gone: Gone, path: str) -> None:
-        """Reads the child's logs in this process."""
+        """Marks the log as a suspect if the child crashed, and has the next one read here."""
         log.warning("source.reader_gone", source=self.name, crashed=gone.crashed)
         if gone.crashed:
             self.guard.suspect(path_key(path))
-        if self._ahead is not None:
-            self._ahead = self._ahead._replace(in_child=False)
+        if self._prefetched is not None:
+            self._prefetched = self._prefetched._replace(in_child=False)
 
     # Reading
 
@@ -480,15 +483,15 @@ class LogFollower:
         key = path_key(path)
         self.logs.forget(path)  # the child starts from the state in the index
         saved, now_ms = await self._positions.saved(path), self.pipeline.now()
-        trial = self._trial = self._trial or self._new_child(is_trial=True)
+        child = self._suspect_child = self._suspect_child or self._new_child(is_trial=True)
         request = ReadRequest(path, root, saved, MAX_BYTES, self._clock(), now_ms, task)
 
         def log_crash(item: Item, count: int) -> None:
             log.error("source.reader_crashed", source=self.name, item=item, count=count)
 
-        attempt = partial(try_suspect, self.guard, trial, key, request, now_ms, log_crash)
+        attempt = partial(try_suspect, self.guard, child, key, request, now_ms, log_crash)
         try:
-            piece = unpack_piece(await self._with_child(trial, attempt))
+            piece = unpack_piece(await self._with_child(child, attempt))
         except FileNotFoundError:
             self.guard.clear(key)
             raise
@@ -525,7 +528,7 @@ class LogFollower:
             if piece.rewound is not None:
                 log.info("source.rewound", source=self.name, reason=piece.rewound)
             for reason, offset, size in piece.skipped:
-                log.error("source.line_passed_over", source=self.name, reason=reason, offset=offset, size=size)
+                log.error("source.line_skipped", source=self.name, reason=reason, offset=offset, size=size)
         try:
             async with self._commit_lock:
                 batch = batch_of(pieces)
@@ -652,9 +655,9 @@ class LogFollower:
         child, self._child = self._child, None
         await _close(child)
 
-    async def _close_trial(self) -> None:
-        trial, self._trial = self._trial, None
-        await _close(trial)
+    async def _close_suspect_child(self) -> None:
+        child, self._suspect_child = self._suspect_child, None
+        await _close(child)
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         """Raises IndexDamaged if a reader cannot look up recorded turns."""

@@ -142,7 +142,7 @@ async def test_open_turns_outlive_a_restart(opened: Opened, tmp_path: Path) -> N
         assert await has_turn(watched, "m1", open=1)
         await until(lambda: list(watched.source.logs))
         watched.ahead += follower.QUIET_S + 1
-        watched.source._bell.set()
+        watched.source._wake_live.set()
         await until(lambda: has_turn(watched, "m1", open=0, rev=1))
 
 
@@ -198,7 +198,7 @@ async def test_what_is_open_in_a_deleted_log_settles(opened: Opened, tmp_path: P
         watched.path().unlink()
         for _ in range(3):
             watched.source._queue.add(str(watched.path()))
-            watched.source._bell.set()
+            watched.source._wake_live.set()
             await until(lambda: not watched.source.status().pending)
         await watched.source.flush()
         assert list(watched.ledger()) == ["m1"]
@@ -282,7 +282,7 @@ async def test_an_unterminated_last_line_is_taken_when_quiet(opened: Opened, tmp
         await watched.source.flush()
         assert watched.ledger() == {}
         watched.ahead += follower.IDLE_S + 1
-        watched.source._bell.set()
+        watched.source._wake_live.set()
         await until(lambda: has_turn(watched, "m1", output=5))
         with watched.path().open("ab") as file:
             file.write(b"\n")
@@ -297,7 +297,7 @@ async def test_an_unterminated_last_line_is_taken_when_quiet(opened: Opened, tmp
             if is_deleted:
                 watched.path().unlink()
             watched.ahead += follower.IDLE_S + 1
-            watched.source._bell.set()
+            watched.source._wake_live.set()
             await until(lambda n=times: _counted(watched, "unfinished lines", n))  # type: ignore[misc]
         log.says("m3", text("the last word"), output=7)
         watched.path().write_bytes(log.lines[-1])
@@ -342,7 +342,7 @@ async def test_a_lost_index_makes_everything_be_read_again(opened: Opened, tmp_p
         await watched.source.flush()
         lines, size = watched.pipeline.journal.end, watched.pipeline.content.sidecars.size(SESSION)
         await watched.pipeline.rebuild_index()
-        watched.source._bell.set()
+        watched.source._wake_live.set()
         await watched.source.flush()
         assert watched.pipeline.journal.end == lines
         assert watched.pipeline.content.sidecars.size(SESSION) == size
@@ -364,7 +364,7 @@ async def test_what_is_settled_stays_settled_while_its_log_is_read_again(opened:
         before = await watched.turns()
         assert before["m2"]["open"] == 0
         await watched.pipeline.rebuild_index()
-        watched.source._bell.set()
+        watched.source._wake_live.set()
         await until(lambda: _is_read(watched))
         assert await watched.turns() == before
 
@@ -411,7 +411,7 @@ async def test_what_is_open_in_a_file_that_is_gone_outlives_a_rebuild(opened: Op
         await until(lambda: has_turn(watched, "m1", open=1))
         watched.path().unlink()
         await watched.pipeline.rebuild_index()
-        watched.source._bell.set()
+        watched.source._wake_live.set()
         await until(lambda: watched.source._generation == watched.pipeline.generation)
         assert await has_turn(watched, "m1", output=7)
     await opened.close()
@@ -651,7 +651,7 @@ async def test_a_root_behind_a_link_settles_after_a_restart(opened: Opened, tmp_
     async with watching(opened, tmp_path / "projects") as watched:
         await until(lambda: list(watched.source.logs))
         watched.ahead += follower.QUIET_S + 1
-        watched.source._bell.set()
+        watched.source._wake_live.set()
         await until(lambda: has_turn(watched, "m1", open=0, rev=1))
 
 

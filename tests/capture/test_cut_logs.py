@@ -243,7 +243,7 @@ async def test_a_line_cut_during_a_rebuild(opened: Opened, tmp_path: Path) -> No
         await until(lambda: has_turn(watched, "dead", open=1))
         await watched.pipeline.rebuild_index()
         in_place(watched.path(), kept)
-        watched.source._bell.set()
+        watched.source._wake_live.set()
         await until(lambda: watched.source._generation == watched.pipeline.generation)
         await watched.source.flush()
         assert list(watched.ledger()) == ["dead"]

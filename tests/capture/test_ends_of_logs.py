@@ -93,7 +93,7 @@ def _grow(path: Path, last: bytes) -> None:
 async def _is_taken_in_time(watched: Watched, message_id: str) -> None:
     assert not await has_turn(watched, message_id, output=5)
     watched.ahead += tail.TAIL_QUIET_S + 1
-    watched.source._bell.set()
+    watched.source._wake_live.set()
     await until(lambda: has_turn(watched, message_id, output=5))
 
 

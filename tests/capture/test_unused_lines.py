@@ -87,7 +87,7 @@ async def test_an_unfinished_line_is_listed_until_complete(opened: Opened, tmp_p
         await watched.source.flush()
         assert _listed(watched) == []
         watched.ahead += tail.TAIL_QUIET_S + 1
-        watched.source._bell.set()
+        watched.source._wake_live.set()
         half = UnusedLine(str(watched.path()), begin, cut - begin, "unfinished")
         await until(lambda: _listed(watched) == [half])
     async with watching(opened, tmp_path / "projects") as watched:

@@ -71,7 +71,7 @@ def test_a_poisonous_line(home: Home, poison: str) -> None:
             assert (line["path"], line["reason"]) == (str(path), FATAL)
             assert b"poison" in path.read_bytes()[line["offset"] :][: line["size"]]
             assert str(path) in json.dumps(watched.call("status")["degraded"])
-            assert "source.line_passed_over" in watched.daemon.why()
+            assert "source.line_skipped" in watched.daemon.why()
 
 
 def test_a_poisonous_line_in_a_backlog(home: Home) -> None:

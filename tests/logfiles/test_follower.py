@@ -123,7 +123,7 @@ async def test_no_old_log_is_taken_while_everything_is_queued_again(
 
         async def queue_old(paths: object = None) -> None:
             queue.backfill([(str(watched.path(SESSION)), 1.0)])
-            watched.source._ring()
+            watched.source._wake()
             await anyio.sleep(0.1)
             taken.append(not queue.has_old)
             await read_again(paths)  # type: ignore[arg-type]
