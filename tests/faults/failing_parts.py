@@ -24,7 +24,7 @@ from tests.faults.canaries import CANARY
 
 PARTS: dict[str, tuple[Any, str]] = {
     "search": (SearchIndexer, "_open"),
-    "hearing of news": (SearchIndexer, "landed"),
+    "hearing of news": (SearchIndexer, "on_change"),
     "attribution": (Explainer, "step"),
     "retention": (Retention, "_prune"),
     "following prices": (Pipeline, "adopt_prices"),
