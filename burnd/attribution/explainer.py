@@ -58,7 +58,7 @@ class Explainer(BackgroundFollower):
         self._numbers: dict[CauseKey, CauseNumber] = {}
         self._retries: list[str] = []
 
-    def landed(self, change: Change) -> None:
+    def on_change(self, change: Change) -> None:
         if change.logged or change.open or change.closed or self._generation != self._pipeline.generation:
             self._landed_at = self._clock()
             self.wake()
@@ -96,7 +96,7 @@ class Explainer(BackgroundFollower):
         if due:
             numbers, self._numbers = self._numbers, {}  # the numbers of a failed transaction are invalid
             writing = partial(segments.write, explanations=due, numbers=numbers)
-            if await self._pipeline.derive(generation, writing) is not None:
+            if await self._pipeline.write_derived(generation, writing) is not None:
                 self._numbers = numbers
         return bool(due)
 
@@ -117,7 +117,7 @@ class Explainer(BackgroundFollower):
             self._retries += self._guard.due(self._pipeline.now())
         if self._retries:  # sessions with skipped segments
             marking = partial(stale_causes.mark_sessions, session_ids=self._retries)
-            await self._pipeline.derive(self._pipeline.generation, marking)
+            await self._pipeline.write_derived(self._pipeline.generation, marking)
             self._retries = []
         self._bell = anyio.Event()
         await self._until_due()
@@ -127,7 +127,7 @@ class Explainer(BackgroundFollower):
         self._explained_at = self._clock()
         while not self._bell.is_set() and self._clock() >= self._condense_at:
             some = partial(condense, days=DAYS_AT_ONCE)
-            if not await self._pipeline.derive(self._pipeline.generation, some):
+            if not await self._pipeline.write_derived(self._pipeline.generation, some):
                 self._condense_at = self._clock() + CONDENSE_S
         while not self._bell.is_set() and self._clock() >= self._blocks_at:
             if not await self.condense_block():
@@ -140,11 +140,11 @@ class Explainer(BackgroundFollower):
         block = await self._ask(segments.read_stale_block)
         if block is None:
             return False
-        await self._pipeline.derive(generation, partial(segments.begin_block, block=block.block))
+        await self._pipeline.write_derived(generation, partial(segments.begin_block, block=block.block))
         for begin in range(0, len(block.rows), ROWS_AT_ONCE):
             some = block.rows[begin : begin + ROWS_AT_ONCE]
-            await self._pipeline.derive(generation, partial(segments.write_block, rows=some))
-        await self._pipeline.derive(generation, partial(segments.finish_block, block=block))
+            await self._pipeline.write_derived(generation, partial(segments.write_block, rows=some))
+        await self._pipeline.write_derived(generation, partial(segments.finish_block, block=block))
         return True
 
     async def _until_due(self) -> None:

@@ -55,7 +55,7 @@ async def announce(pipeline: Pipeline, announcement: Announcement) -> None:
         roots=tuple(announcement.roots),
     )
     entries: list[Entry] = [session]
-    if announcement.content_mode == "full" and pipeline.keeping.mode_of(announcement.session_id) != "full":
+    if announcement.content_mode == "full" and pipeline.modes.mode_of(announcement.session_id) != "full":
         # its earlier text stays out, however often its log is read
         entries.append(Prune(session_id=announcement.session_id, up_to=to_iso(announcement.at_ms)))
     await pipeline.commit(Batch(entries=entries))

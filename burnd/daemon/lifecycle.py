@@ -379,7 +379,7 @@ class Watchdog:
         if not self._service.is_open or not self._service.pipeline.writing:
             self._beats = None
             return True
-        before, self._beats = self._beats, self._service.pipeline.status.beats
+        before, self._beats = self._beats, self._service.pipeline.status.heartbeat
         return before != self._beats
 
     async def _does_server_answer(self, seconds: float) -> bool:

@@ -129,12 +129,12 @@ class Applier:
     async def apply(self, change: Change) -> None:
         await self.store.in_writer(lambda db: self.write(db, change))
 
-    def write(self, db: sqlite3.Connection, change: Change, settle: Callable[[], None] = lambda: None) -> None:
-        """Writes all of a change, and after `settle` the position in the ledger that it covers, in one transaction."""
+    def write(self, db: sqlite3.Connection, change: Change, append: Callable[[], None] = lambda: None) -> None:
+        """Writes all of a change, and after `append` the position in the ledger that it covers, in one transaction."""
 
         def write(db: sqlite3.Connection) -> None:
             self._write(db, change)
-            settle()
+            append()
             if change.ledger_end is not None:
                 set_meta(db, ledger_end=str(change.ledger_end), ledger_anchor=change.ledger_anchor)
 
@@ -173,7 +173,7 @@ class Applier:
         many(db, _ADD_AGENT, change.agents)
         if change.open or change.closed:
             self._write_open_turns(db, change)
-        self._sums.settle(db)
+        self._sums.write_sums(db)
         changes.mark_sessions(db, self._seq, touched)
 
     def _write_entries(

@@ -96,7 +96,7 @@ class SumWriter:
         """Marks sessions of which an event, a copy or a running total changed."""
         self._sessions.update(sessions)
 
-    def settle(self, db: sqlite3.Connection) -> None:
+    def write_sums(self, db: sqlite3.Connection) -> None:
         """Writes the sums of all that was marked, at the end of the transaction."""
         self._price_by_harness(db)
         if self._turns:
@@ -123,7 +123,7 @@ class SumWriter:
             report(begin, last)
         self.mark_sessions(row[0] for row in db.execute(_WITH_ANYTHING).fetchall())
         self._reprices_listed = True
-        self.settle(db)
+        self.write_sums(db)
         self._reprices_listed = False
 
     def _clear(self) -> None:

@@ -100,7 +100,7 @@ class LogFollower:
     def _open_logs(self) -> None:
         index_path = self.pipeline.home.index_db
         self.guard = CrashGuard(index_path.with_name(f"reading.{self.name}"))
-        inline_bytes, stores_text = self.pipeline.content.inline_bytes, self.pipeline.keeping.mode == "full"
+        inline_bytes, stores_text = self.pipeline.content.inline_bytes, self.pipeline.modes.mode == "full"
         self.logs = Logs(self.format, index_path, self.guard, inline_bytes, stores_text=stores_text)
 
     def _open_paths(self) -> list[str]:
@@ -287,7 +287,7 @@ class LogFollower:
         No-op while old logs are being read.
         """
         async with self._take_lock:
-            sessions = await self.pipeline.released() if self._queue.has_only_live else []
+            sessions = await self.pipeline.end_deferrals() if self._queue.has_only_live else []
             for session_id in sessions:
                 paths = await self._positions.of_session(session_id)
                 await self._positions.drop(paths)
@@ -372,7 +372,7 @@ class LogFollower:
                 tasks.cancel_scope.cancel()
 
             tasks.start_soon(stop_waiting)
-            await self.pipeline.followed()
+            await self.pipeline.wait_for_listeners()
             tasks.cancel_scope.cancel()
 
     async def _gather_old(self) -> list[Piece]:

@@ -25,12 +25,12 @@ FIRST_RETRY_S, LAST_RETRY_S = 1.0, 60.0
 
 
 class BackgroundFollower:
-    """A task behind the pipeline, which calls `landed` after every batch.
+    """A task behind the pipeline, which calls `on_change` after every batch.
 
     What is left to do is derived from what is stored with the results, so a crash, a lost result and a rebuild are
-    handled alike; `landed` only makes it quick. Failed work is retried with growing pauses.
+    handled alike; `on_change` only makes it quick. Failed work is retried with growing pauses.
 
-    A subclass implements `_work`, one piece of work, and `landed`. `is_reading` is whether old logs are being read.
+    A subclass implements `_work`, one piece of work, and `on_change`. `is_reading` is whether old logs are being read.
     """
 
     task: ClassVar[str]  # its name in the log
@@ -88,11 +88,11 @@ class BackgroundFollower:
     async def _close(self) -> None:
         """Called at the end."""
 
-    def landed(self, change: Change) -> None:
+    def on_change(self, change: Change) -> None:
         raise NotImplementedError
 
     @property
-    def passed_over(self) -> str:
+    def skipped_summary(self) -> str:
         """A sentence about items that are skipped after repeated crashes."""
         return self._guard.summary(self.item) if self._guard is not None else ""
 
@@ -114,7 +114,7 @@ class BackgroundFollower:
         self._bell.set()
 
     def _rest(self) -> None:
-        """Marks all as done, unless something landed meanwhile."""
+        """Marks all as done, unless something changed meanwhile."""
         if not self._bell.is_set():
             self._caught_up.set()
 

@@ -125,9 +125,9 @@ class Ruling(NamedTuple):
 class ContentPolicy:
     """Decides for one batch at a time. Used only by the one writer."""
 
-    def __init__(self, keeping: ContentModes) -> None:
+    def __init__(self, modes: ContentModes) -> None:
         self.deferred: dict[str, int] = {}  # sessions whose text is deferred, since when; 0: no longer
-        self._keeping = keeping
+        self._modes = modes
 
     def rule(
         self,
@@ -143,34 +143,34 @@ class ContentPolicy:
         `origins` are the sessions that its sessions were derived from; `copiers` are sessions whose copies have a known
         owner.
         """
-        keeping, copies = self._keeping, _COPIES.get(batch.source)
+        modes, copies = self._modes, _COPIES.get(batch.source)
         sessions = [entry for entry in batch.entries if isinstance(entry, Session)]
         changed = {one.session_id for one in sessions if one.content_mode not in (None, "full")}
         # A parent that becomes known late gives its mode to a session with stored text.
-        changed |= {one.session_id for one in sessions if one.parent_session_id and keeping.is_private(one.session_id)}
+        changed |= {one.session_id for one in sessions if one.parent_session_id and modes.is_private(one.session_id)}
         origins = list(origins)
-        if not changed and not origins and not keeping.has_limits and keeping.mode == "full":
+        if not changed and not origins and not modes.has_limits and modes.mode == "full":
             return Ruling(list(shelved), [], set())
-        work = _WithholdingPass(db, keeping)
+        work = _WithholdingPass(db, modes)
         starts = self._starts(db, {one.origin for one in origins if one.by_process})
         for session_id, origin, at_ms, by_process in origins:
-            keeping.came_from(session_id, origin)
+            modes.came_from(session_id, origin)
             work.inherit(session_id, origin, at_ms, starts.get(origin, 0) if by_process else 0)
-            if copies and copies.by_time and keeping.is_pruned(origin):
+            if copies and copies.by_time and modes.is_pruned(origin):
                 work.note_origin(session_id, origin)  # a fork's title comes before its messages
-        if not changed and not work.entries and not keeping.has_limits and keeping.mode == "full":
+        if not changed and not work.entries and not modes.has_limits and modes.mode == "full":
             return Ruling([self._cut(item) for item in shelved if self._allows(item)], [], set())
         messages = _messages_in(batch, shelved)
         work.withhold_private(messages.values(), changed | work.changed)
         work.withhold_pruned_later(one for one in messages.values() if one.session_id not in copiers)
         barred = work.barred(messages.values())
         if copies and copies.by_age:
-            forks = {session_id for session_id, _ in batch.copied if keeping.forks_pruned(session_id)}
+            forks = {session_id for session_id, _ in batch.copied if modes.forks_pruned(session_id)}
             barred |= {name for name in batch.copied if name[0] in forks}
             for session_id in forks:
-                for origin in keeping.origins(session_id):
+                for origin in modes.origins(session_id):
                     work.note_origin(session_id, origin)
-        if keeping.mode != "full":
+        if modes.mode != "full":
             barred |= batch.copied  # copies have the daemon's mode, whatever the session's
         allowed = [
             self._cut(item)
@@ -202,12 +202,12 @@ class ContentPolicy:
         return frozenset(one for one in self._without_origin(db, sessions, copiers) if self.deferred.get(one, 1))
 
     def _without_origin(self, db: sqlite3.Connection, sessions: set[str], copiers: AbstractSet[str]) -> set[str]:
-        keeping = self._keeping
-        candidates = [(one,) for one in sorted(sessions - copiers) if not keeping.is_private(one)]
+        modes = self._modes
+        candidates = [(one,) for one in sorted(sessions - copiers) if not modes.is_private(one)]
         copying = {row[0] for row in keyed(db, _COPYING, candidates)}
-        origins = {one: keeping.origins(one) for (one,) in candidates if one not in copying}
+        origins = {one: modes.origins(one) for (one,) in candidates if one not in copying}
         recorded = {row[0] for row in keyed(db, _TIMES, sorted({(o,) for some in origins.values() for o in some}))}
-        has_unread = keeping.has_unread()
+        has_unread = modes.has_unread()
         return {one for one, some in origins.items() if (not some <= recorded if some else has_unread)}
 
     def pruned(self, db: sqlite3.Connection, session_ids: Sequence[str], going: AbstractSet[str]) -> Ruling:
@@ -216,7 +216,7 @@ class ContentPolicy:
         Messages that a session only copied stay with their owner, unless it is among `going`, the sessions whose text
         is deleted.
         """
-        work = _WithholdingPass(db, self._keeping)
+        work = _WithholdingPass(db, self._modes)
         keys = [(session_id,) for session_id in session_ids]
         for sql in (_REPEATED_BY_TIME, _FORKS_BY_AGE):
             for copier, origin in sorted(keyed(db, sql, keys)):
@@ -228,17 +228,17 @@ class ContentPolicy:
 
     def predicate(self, db: sqlite3.Connection, session_id: str) -> Callable[[Content], bool]:
         """A function that returns whether a stored record of a session may stay."""
-        keeping = self._keeping
+        modes = self._modes
         messages = _stored(db, [session_id])
-        work = _WithholdingPass(db, keeping)
+        work = _WithholdingPass(db, modes)
         work.look_up(one.key for one in messages)
         barred = {message_id for _, message_id in work.barred(messages)}
-        if keeping.forks_pruned(session_id):
+        if modes.forks_pruned(session_id):
             for source, message_id, ts, is_older in keyed(db, _COPIED_BY_AGE, [(session_id,)]):
                 if is_older or ts < (_COPIES[source].begun_ms(session_id) or 0):
                     barred.add(message_id)
-        before = keeping.allowed_before(session_id)
-        titles = keeping.keeps_titles(session_id)
+        before = modes.allowed_before(session_id)
+        titles = modes.keeps_titles(session_id)
 
         def keeps(record: Content) -> bool:
             # A title before the first line has no time.
@@ -250,12 +250,12 @@ class ContentPolicy:
 
     def doubtful(self, db: sqlite3.Connection) -> set[str]:
         """Every session whose stored text may have to be erased after the index was rebuilt."""
-        keeping = self._keeping
-        if not keeping.has_limits:
+        modes = self._modes
+        if not modes.has_limits:
             return set()
-        private = set(keeping.private_sessions())
-        sessions = private | keeping.children(private)
-        if keeping.has_withheld:
+        private = set(modes.private_sessions())
+        sessions = private | modes.children(private)
+        if modes.has_withheld:
             rows = db.execute("SELECT s.session_id FROM origins o JOIN sessions s ON s.id = o.session")
             sessions |= {session_id for (session_id,) in rows}
         return self._with_text(db, sessions)
@@ -269,19 +269,19 @@ class ContentPolicy:
 
     def _starts(self, db: sqlite3.Connection, session_ids: set[str]) -> dict[str, int]:
         """The start times of the private ones of these sessions: a process cannot continue one before that."""
-        private = [(one,) for one in sorted(session_ids) if self._keeping.is_private(one)]
+        private = [(one,) for one in sorted(session_ids) if self._modes.is_private(one)]
         return {row[0]: row[1] or 0 for row in keyed(db, _TIMES, private)} if private else {}
 
     def _allows(self, item: Shelved) -> bool:
         label = item.label
-        if label.rail == NO_RAIL and not self._keeping.keeps_titles(label.session_id):
+        if label.rail == NO_RAIL and not self._modes.keeps_titles(label.session_id):
             return False
-        return self._keeping.keeps(label.session_id, label.ts_ms)
+        return self._modes.keeps(label.session_id, label.ts_ms)
 
     def _cut(self, item: Shelved) -> Shelved:
         """The item without its context if a line in there is older than text that was pruned or forgotten."""
         ms = item.context_ms
-        return item if ms is None or self._keeping.keeps(item.label.session_id, ms) else item.without_context()
+        return item if ms is None or self._modes.keeps(item.label.session_id, ms) else item.without_context()
 
     def _with_text(self, db: sqlite3.Connection, session_ids: Iterable[str]) -> set[str]:
         rows = keyed(db, _WITH_TEXT, [(session_id,) for session_id in sorted(session_ids)])
@@ -291,20 +291,20 @@ class ContentPolicy:
 class _WithholdingPass:
     """Finds which sessions withhold messages, and which become private by that."""
 
-    def __init__(self, db: sqlite3.Connection, keeping: ContentModes) -> None:
+    def __init__(self, db: sqlite3.Connection, modes: ContentModes) -> None:
         self.entries: list[Entry] = []
         self.changed: set[str] = set()
         self.erase: set[str] = set()
         self._db = db
-        self._keeping = keeping
+        self._modes = modes
         self._withheld: dict[int, dict[str, bool]] = {}  # by key: the owner, and whether its mode is the reason
         self._origins: set[tuple[str, str]] = set()
 
     def inherit(self, session_id: str, origin: str, at_ms: int, since_ms: int = 0) -> None:
         """Gives a session the stricter mode of its origin, from `since_ms` on."""
-        record = self._keeping.inherited(session_id, origin, at_ms, since_ms)
+        record = self._modes.inherited(session_id, origin, at_ms, since_ms)
         if record is not None:
-            self._keeping.learn(record)
+            self._modes.learn(record)
             self.entries.append(record)
             if record.content_mode is not None:
                 self.changed.add(session_id)
@@ -313,15 +313,15 @@ class _WithholdingPass:
         """Records that a session repeats withheld messages of another, without changing its mode."""
         if (session_id, origin) not in self._origins:
             self._origins.add((session_id, origin))
-            if not self._keeping.is_private(session_id):
+            if not self._modes.is_private(session_id):
                 record = Origin(session_id=session_id, origin=origin)
-                self._keeping.learn(record)
+                self._modes.learn(record)
                 self.entries.append(record)
 
     def look_up(self, keys: Iterable[int]) -> None:
         """Loads which of these messages are withheld, and by which sessions."""
         missing = sorted({key for key in keys if key not in self._withheld})
-        if self._keeping.has_withheld and missing:
+        if self._modes.has_withheld and missing:
             for key, session_id, by_mode in keyed(self._db, _WITHHELD, [(key,) for key in missing]):
                 self._withheld.setdefault(key, {})[session_id] = bool(by_mode)
 
@@ -344,9 +344,9 @@ class _WithholdingPass:
             self.changed = set()
             if fresh:
                 for copier, origin in keyed(self._db, _REPEATED_BY_TIME, [(one,) for one in sorted(fresh)]):
-                    self._keeping.came_from(copier, origin)
+                    self._modes.came_from(copier, origin)
                 self._inherit_by_children(fresh)
-                fresh |= self.changed | self._keeping.children(fresh)
+                fresh |= self.changed | self._modes.children(fresh)
                 self.changed = set()
                 before = _stored(self._db, sorted(fresh))
                 self.look_up(one.key for one in before)
@@ -365,26 +365,26 @@ class _WithholdingPass:
 
     def _inherit_by_children(self, changed: set[str]) -> None:
         """Gives the mode of these sessions to those derived from them."""
-        children = sorted(self._keeping.children(changed))
+        children = sorted(self._modes.children(changed))
         newest = {row[0]: row[2] or 0 for row in keyed(self._db, _TIMES, [(child,) for child in children])}
         for _ in children:
             before = len(self.entries)
             for child in children:
-                for origin in sorted(self._keeping.origins(child)):
+                for origin in sorted(self._modes.origins(child)):
                     self.inherit(child, origin, newest.get(child, 0))
             if len(self.entries) == before:
                 return
 
     def _withhold_by_mode(self, every: Sequence[MessageRef]) -> bool:
         """Records messages of private sessions as withheld; returns whether any were new."""
-        keeping = self._keeping
+        modes = self._modes
         new = {
             (one.session_id, one.key): one
             for one in every
             if not one.is_copy
-            and keeping.is_private(one.session_id)
+            and modes.is_private(one.session_id)
             and not any(self._withheld.get(one.key, {}).values())
-            and one.ts >= keeping.since(one.session_id)
+            and one.ts >= modes.since(one.session_id)
         }
         self._record(new, by_mode=True)
         holders = self._holders(new.values()) if new else {}
@@ -397,7 +397,7 @@ class _WithholdingPass:
 
     def withhold_pruned_later(self, messages: Iterable[MessageRef]) -> None:
         """Withholds messages that are read after their session was pruned."""
-        pruned = [one for one in messages if not one.is_copy and self._keeping.was_pruned(one.session_id, one.ts)]
+        pruned = [one for one in messages if not one.is_copy and self._modes.was_pruned(one.session_id, one.ts)]
         self.look_up(one.key for one in pruned)
         if new := [one for one in pruned if one.key not in self._withheld]:
             self.withhold_pruned(new, {one.session_id for one in new})
@@ -419,7 +419,7 @@ class _WithholdingPass:
             by_session[session_id].add(key)
             self._withheld.setdefault(key, {})[session_id] = by_mode
         for session_id, some in by_session.items():
-            self._keeping.has_withheld = True
+            self._modes.has_withheld = True
             self.entries += Withheld.of(session_id, some, by_mode=by_mode)
 
     def _holders(self, messages: Iterable[MessageRef]) -> dict[int, set[str]]:

@@ -30,7 +30,7 @@ from burnd.recording.candidate import Batch, SeenSession
 from burnd.recording.content_policy import DEFERRED, ContentPolicy
 from burnd.recording.projects import ProjectKeys
 from burnd.recording.retention import Pruned, drop_content, erase_records, outdated, pruned_by_mode, scrub
-from burnd.recording.stores import DiskReserve, IndexRebuild, Stores, WriterStatus
+from burnd.recording.stores import DiskReserve, Recovery, Stores, WriterStatus
 from burnd.recording.turn_builder import TurnBuilder
 from burnd.records import Origin, Prune, Session, Turn
 from burnd.records.codec import EncodedEntry, Entry, encoded
@@ -38,29 +38,30 @@ from burnd.records.times import Clock, to_iso, wall_ms
 
 T = TypeVar("T")
 Listener = Callable[[Change], None]
-Pace = Callable[[], Awaitable[None]]
+Backpressure = Callable[[], Awaitable[None]]
 log = structlog.get_logger()
 FIRST_RETRY_S, LAST_RETRY_S = 5.0, 60.0
 _MOST_DESCRIBED: Final = 10_000
 _ERASE: Final = "erase"  # cursor source of sessions with text to erase
+_CHECKED: Final = ""  # its key in an index that was searched for such text
 
 
 class Pipeline:
     """Every write goes through here, one batch at a time. Made by `open_pipeline`."""
 
-    def __init__(self, stores: Stores, keeping: ContentModes, disk: DiskReserve) -> None:
-        self.keeping = keeping
+    def __init__(self, stores: Stores, modes: ContentModes, disk: DiskReserve) -> None:
+        self.modes = modes
         self.disk = disk
         self.now = stores.now
         self._stores = stores
-        self._rebuild = IndexRebuild(stores)
-        self._policy = ContentPolicy(keeping)
+        self._recovery = Recovery(stores)
+        self._policy = ContentPolicy(modes)
         self._unrecorded: list[Entry] = []  # entries of the policy that are not durable yet
         self._unerased: set[str] = set()
         self._projects = ProjectKeys()
         self._described: set[SeenSession] = set()  # sessions that the ledger has a record of
         self._listeners: list[Listener] = []
-        self._paces: list[Pace] = []
+        self._backpressure: list[Backpressure] = []
         self._lock = anyio.Lock()
         self._is_closed = False
 
@@ -97,19 +98,19 @@ class Pipeline:
         """Raises HomeReplaced if the home's path is not the folder that this process locked."""
         self._stores.check_home()
 
-    def follow(self, listener: Listener, pace: Pace | None = None) -> None:
-        """Calls `listener` after every change; `pace` returns when the listener has little left to do."""
+    def follow(self, listener: Listener, backpressure: Backpressure | None = None) -> None:
+        """Calls `listener` after every change; `backpressure` returns when the listener has little left to do."""
         self._listeners.append(listener)
-        if pace is not None:
-            self._paces.append(pace)
+        if backpressure is not None:
+            self._backpressure.append(backpressure)
 
     def unfollow(self, listener: Listener) -> None:
         self._listeners.remove(listener)
 
-    async def followed(self) -> None:
+    async def wait_for_listeners(self) -> None:
         """Waits for slow listeners, so that a backlog is not read far ahead of them."""
-        for pace in self._paces:
-            await pace()
+        for wait_for in self._backpressure:
+            await wait_for()
 
     async def commit(self, batch: Batch) -> int:
         """Makes a batch durable and visible; returns the number of new ledger lines.
@@ -144,12 +145,12 @@ class Pipeline:
         """
         async with self._lock:
             with self.status.shown(report) as progress:
-                return await self._rebuild.rewrite_ledger(change, progress)
+                return await self._recovery.rewrite_ledger(change, progress)
 
     async def rebuild_index(self) -> None:
         """Rebuilds the index from ledger and content; may be cancelled until it is swapped in."""
         async with self._lock:
-            await self._rebuild.rebuild()
+            await self._recovery.rebuild()
 
     async def mend_index(self) -> None:
         """Rebuilds the index if it is damaged and was not rebuilt meanwhile."""
@@ -158,9 +159,9 @@ class Pipeline:
                 return
             log.error("index.damaged", reason="found while it was read")
             try:
-                await self._rebuild.rebuild()
+                await self._recovery.rebuild()
             except IndexDamaged:  # the carried-over rows were damaged
-                await self._rebuild.rebuild_damaged()
+                await self._recovery.rebuild_damaged()
 
     async def adopt_prices(self, prices: PriceTable) -> None:
         """Uses these prices from now on. Recomputes the sums if they split usage at other context sizes."""
@@ -168,15 +169,15 @@ class Pipeline:
         if await missing_tiers(self.index, prices):
             async with self._writing():
                 with self.status.shown(build.no_progress) as progress:
-                    await self._with_repair(partial(self._rebuild.refine, progress))
+                    await self._with_repair(partial(self._recovery.refine, progress))
 
-    async def derive(self, generation: int, work: Callable[[sqlite3.Connection], T]) -> T | None:
+    async def write_derived(self, generation: int, work: Callable[[sqlite3.Connection], T]) -> T | None:
         """Runs `work` unless the index was replaced since `generation`; then returns None."""
         async with self._writing():
             if self.generation != generation or self.index.closed:
                 return None
             result = await self.index.transact(work)
-            self.status.beats += 1
+            self.status.heartbeat += 1
             return result
 
     async def empty_logs(self) -> None:
@@ -208,16 +209,16 @@ class Pipeline:
             return await write()
         except IndexDamaged as error:
             log.error("index.damaged", reason=error.what)
-            await self._rebuild.rebuild_damaged()
+            await self._recovery.rebuild_damaged()
         except FileReplaced as error:
             log.error("ledger.replaced", reason=error.what)
             self._described.clear()
-            await self._rebuild.reopen_ledger()
+            await self._recovery.reopen_ledger()
         return await write()
 
     async def _commit(self, batch: Batch) -> int:
         if self._stores.is_behind:
-            await self._rebuild.catch_up()
+            await self._recovery.catch_up()
         if batch.content or batch.shelved or batch.files:
             self.disk.check()
         change = await self._stores.in_writer(partial(self._write, batch=batch))
@@ -229,7 +230,7 @@ class Pipeline:
     def _write(self, db: sqlite3.Connection, batch: Batch) -> Change:
         stores = self._stores
         for entry in batch.entries:
-            self.keeping.learn(entry)
+            self.modes.learn(entry)
         now_ms = stores.now()
         new_sessions: list[Session] = []
         if undescribed := batch.sessions - self._described:
@@ -265,8 +266,8 @@ class Pipeline:
                 change.cursors += [*_to_erase(self._unerased), *self._deferrals(ruling.deferred)]
             change.origins = [(one.session_id, one.origin) for one in batch.origins]
             change.open = turns.open
-            if self.keeping.has_off:
-                change.open = [one._replace(turn=self.keeping.trimmed(one.turn)) for one in turns.open]
+            if self.modes.has_off:
+                change.open = [one._replace(turn=self.modes.trimmed(one.turn)) for one in turns.open]
             stores.write(db, change, lines, writing)
         finally:
             wait(writing)
@@ -292,8 +293,8 @@ class Pipeline:
             return Change(), []
         journal = self._stores.journal
         readable: list[EncodedEntry] = []
-        if self.keeping.has_off:
-            entries = [self.keeping.trimmed(entry) if isinstance(entry, Turn) else entry for entry in entries]
+        if self.modes.has_off:
+            entries = [self.modes.trimmed(entry) if isinstance(entry, Turn) else entry for entry in entries]
         for entry in entries:
             item = encoded(entry)
             if item is None or len(item.line) > MAX_LINE:
@@ -325,15 +326,15 @@ class Pipeline:
             except Exception as error:  # noqa: BLE001 - the change is recorded, whatever a listener does
                 log.error("listener.failed", error=errors.error_types(error), where=errors.error_location(error))
 
-    async def released(self) -> list[str]:
-        """Sessions whose logs must be read again, because their deferred text can be stored now."""
+    async def end_deferrals(self) -> list[str]:
+        """Ends the deferrals of text that can be stored now; returns the sessions whose logs must be read again."""
         if not any(self._policy.deferred.values()):
             return []
         async with self._writing():
             released = await self._stores.in_writer(partial(self._policy.released, now_ms=self.now()))
             if released:
                 await self._stores.apply(Change(cursors=self._deferrals(released)))
-        return [session_id for session_id in released if not self.keeping.is_private(session_id)]
+        return [session_id for session_id in released if not self.modes.is_private(session_id)]
 
     def _deferrals(self, session_ids: Iterable[str]) -> list[CursorChange]:
         since = self._policy.deferred
@@ -345,15 +346,15 @@ class Pipeline:
         self._policy.deferred = {key: int(value) if value.isdigit() else 0 for key, value in rows}
         async with self._writing():
             due = {key for (key,) in await self.index.rows("SELECT key FROM cursors WHERE source = ?", (_ERASE,))}
-            is_new_index = "" not in due
+            is_new_index = _CHECKED not in due
             if is_new_index:
                 due |= await self._stores.in_writer(self._policy.doubtful)
-            await self._erase(due - {""})
-            if is_new_index and self.keeping.has_limits:
-                await self._stores.apply(Change(cursors=_to_erase([""])))
+            await self._erase(due - {_CHECKED})
+            if is_new_index and self.modes.has_limits:
+                await self._stores.apply(Change(cursors=_to_erase([_CHECKED])))
 
     async def _drop_content(self, session_ids: Sequence[str], up_to_ms: int) -> Pruned:
-        await self._rebuild.catch_up()
+        await self._recovery.catch_up()
         entries: list[Entry] = []
         erase: set[str] = set()
         for some in in_pieces(session_ids):
@@ -362,15 +363,15 @@ class Pipeline:
             )
             entries += ruling.entries
             erase |= ruling.erase
-            self.status.beats += 1
+            self.status.heartbeat += 1
 
         async def record(last: Sequence[Entry]) -> None:
             await self._record([*entries, *last], _to_erase(erase))
             self._unerased |= erase
             for entry in entries:
-                self.keeping.learn(entry)
+                self.modes.learn(entry)
 
-        pruned = await drop_content(self._stores, self.keeping, session_ids, up_to_ms, record)
+        pruned = await drop_content(self._stores, self.modes, session_ids, up_to_ms, record)
         await self._erase(erase)
         return pruned
 
@@ -382,7 +383,7 @@ class Pipeline:
             if await erase_records(self._stores, session_id, keeps, self._record_erasure):
                 has_erased = True
                 self._notify(Change(erased=[session_id]))
-            self.status.beats += 1
+            self.status.heartbeat += 1
         if has_erased:
             await scrub(self._stores)
         if session_ids:
@@ -393,12 +394,12 @@ class Pipeline:
         """Records a session's times before text is erased, or a prune if it is private and has no text."""
         times = await self._stores.in_writer(partial(self._policy.times, session_id=session_id))
         entries: list[Entry] = [times] if times is not None else []
-        if is_all and self.keeping.is_private(session_id):
+        if is_all and self.modes.is_private(session_id):
             entries.append(await pruned_by_mode(self.index, session_id))
         if entries:
             await self._record(entries)
         for entry in entries:
-            self.keeping.learn(entry)
+            self.modes.learn(entry)
 
 
 class Committer:
@@ -433,7 +434,7 @@ def _to_erase(session_ids: Iterable[str]) -> list[CursorChange]:
 
 async def open_pipeline(
     home: Home,
-    keeping: ContentModes,
+    modes: ContentModes,
     *,
     inline_bytes: int,
     reserve: int | None = None,
@@ -453,13 +454,13 @@ async def open_pipeline(
         journal.close()
         raise
     stores = Stores(home, journal, content, index, now, check_home)
-    pipeline = Pipeline(stores, keeping, DiskReserve(home.root, reserve))
+    pipeline = Pipeline(stores, modes, DiskReserve(home.root, reserve))
     try:
         try:
-            await _load_modes(keeping, index)
+            await _load_modes(modes, index)
         except IndexDamaged:
             await pipeline.mend_index()
-            await _load_modes(keeping, index)
+            await _load_modes(modes, index)
         await pipeline.resume()
     except BaseException:
         await pipeline.close()
@@ -467,7 +468,7 @@ async def open_pipeline(
     return pipeline
 
 
-async def _load_modes(keeping: ContentModes, index: IndexStore) -> None:
+async def _load_modes(modes: ContentModes, index: IndexStore) -> None:
     rows = await index.rows(
         "SELECT session_id, content_mode, content_since, created_by, parent_session_id, pruned_up_to FROM sessions "
         "WHERE content_mode IS NOT NULL OR parent_session_id IS NOT NULL OR pruned_up_to IS NOT NULL"
@@ -481,16 +482,16 @@ async def _load_modes(keeping: ContentModes, index: IndexStore) -> None:
             created_by=created_by,
             parent_session_id=parent,
         )
-        keeping.learn(record)
+        modes.learn(record)
         if pruned is not None:
-            keeping.learn(Prune(session_id=session_id, up_to=to_iso(pruned)))
+            modes.learn(Prune(session_id=session_id, up_to=to_iso(pruned)))
     for session_id, origin, repeats in await index.rows(
         "SELECT s.session_id, o.origin, o.repeats FROM origins o JOIN sessions s ON s.id = o.session"
     ):
         if repeats:
-            keeping.learn(Origin(session_id=session_id, origin=origin))
-        keeping.came_from(session_id, origin)
-    keeping.has_withheld = bool(await index.rows("SELECT 1 FROM withheld LIMIT 1"))
-    keeping.has_limits = keeping.has_limits or keeping.has_withheld
+            modes.learn(Origin(session_id=session_id, origin=origin))
+        modes.came_from(session_id, origin)
+    modes.has_withheld = bool(await index.rows("SELECT 1 FROM withheld LIMIT 1"))
+    modes.has_limits = modes.has_limits or modes.has_withheld
     by_mode = "SELECT DISTINCT s.session_id FROM withheld h JOIN sessions s ON s.id = h.session WHERE h.by_mode"
-    keeping.withholders = {session_id for (session_id,) in await index.rows(by_mode)}
+    modes.withholders = {session_id for (session_id,) in await index.rows(by_mode)}

@@ -159,7 +159,7 @@ async def outdated(index: IndexStore, sidecars: Sidecars, older_than_ms: int, no
 
 async def drop_content(
     stores: Stores,
-    keeping: ContentModes,
+    modes: ContentModes,
     session_ids: Sequence[str],
     up_to_ms: int,
     record: Callable[[Sequence[Entry]], Awaitable[None]],
@@ -172,15 +172,15 @@ async def drop_content(
     stores.is_behind = True
     await record(entries)
     for entry in entries:
-        keeping.learn(entry)
+        modes.learn(entry)
     present = [s for s in session_ids if stores.content.sidecars.size(s)]
     freed = 0
     for some in in_pieces(session_ids):
         freed += await stores.in_thread(stores.content.drop, some)
-        stores.status.beats += 1
+        stores.status.heartbeat += 1
     for some in in_pieces(await stores.in_thread(stores.content.orphaned)):
         freed += await stores.in_thread(stores.content.drop, some)
-        stores.status.beats += 1
+        stores.status.heartbeat += 1
     await scrub(stores)
     stores.is_behind = False
     return Pruned(len(present), freed)
@@ -342,7 +342,7 @@ class Cleanup:
         beats, calm, busy = -1, 0, 0
         while True:
             await tasks.sleep_until_tick(CLEAN_EVERY_S)
-            before, beats = beats, self._pipeline.status.beats
+            before, beats = beats, self._pipeline.status.heartbeat
             calm, busy = (calm + 1, 0) if before == beats else (0, busy + 1)
             home = self._pipeline.home
             if calm and any(log_bytes(database) > LONG_LOG for database in (home.index_db, home.content / "blobs.db")):

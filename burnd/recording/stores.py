@@ -37,19 +37,19 @@ class WriterStatus:
     """Counters of the one writer since the start; only it changes them."""
 
     def __init__(self) -> None:
-        self.beats = 0  # grows with every step of work
+        self.heartbeat = 0  # grows with every step of work
         self.refused = 0  # records that could not be read back and were not written
         self.rebuilding: tuple[int, int] | None = None  # (done, total) of a rebuild in progress
 
     def progressed(self, _done: int, _total: int) -> None:
-        self.beats += 1
+        self.heartbeat += 1
 
     @contextlib.contextmanager
     def shown(self, report: Progress) -> Iterator[Progress]:
         """Shows the progress of a rebuild in `rebuilding`, and passes it to `report`."""
 
         def update(done: int, total: int) -> None:
-            self.beats += 1
+            self.heartbeat += 1
             self.rebuilding = (done, total)
             report(done, total)
 
@@ -132,19 +132,19 @@ class Stores:
         journal = self.journal
         start = journal.end
 
-        def settle() -> None:
+        def append_lines() -> None:
             for one in content:
                 one.result()
             journal.append(lines)
             change.ledger_end, change.ledger_anchor = journal.end_and_anchor()
 
         try:
-            self._applier.write(db, change, settle)
+            self._applier.write(db, change, append_lines)
         except Exception:
             if journal.end > start:
                 journal.take_back(start)
             raise
-        self.status.beats += 1
+        self.status.heartbeat += 1
 
     async def in_writer(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Runs work in the thread of the index's writer. Raises StorageError instead of OSError."""
@@ -175,7 +175,7 @@ class Stores:
 log = structlog.get_logger()
 
 
-class IndexRebuild:
+class Recovery:
     """Catches up, rebuilds the index, or reopens and rewrites the ledger."""
 
     def __init__(self, stores: Stores) -> None:
@@ -273,6 +273,6 @@ class IndexRebuild:
                 await stores.index.disown()
             await stores.index.swap(swap)
             stores.drop_caches()
-            stores.status.beats += 1
+            stores.status.heartbeat += 1
         stores.is_behind = False
         log.info("index.rebuilt")

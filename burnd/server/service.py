@@ -279,7 +279,7 @@ class Service:
         self._opened = OpenParts(pipeline, spool, Quotas(pipeline), indexer, explainer, lost_logs)
         pipeline.follow(self.feed.publish)
         pipeline.follow(indexer.on_change, indexer.wait_until_caught_up)
-        pipeline.follow(explainer.landed)
+        pipeline.follow(explainer.on_change)
         spool.on_roots = self.add_roots
         spool.is_reading = lambda: not self.backfill().done
         spool.is_growing = lambda: self.backfill().is_growing

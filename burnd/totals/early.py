@@ -168,7 +168,7 @@ class EarlyTotals:
         return unread >= LEAST_BYTES and (bool(read) or not has_turns)
 
     async def _mark(self, value: str) -> None:
-        await self._pipeline.derive(self._pipeline.generation, lambda db: set_meta(db, **{_META: value}))
+        await self._pipeline.write_derived(self._pipeline.generation, lambda db: set_meta(db, **{_META: value}))
 
     async def _make(self, path: Path) -> None:
         """Runs the pass, and adds what the ledger has beyond it."""

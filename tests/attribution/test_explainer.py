@@ -39,7 +39,7 @@ async def test_what_landed_is_counted_at_once(opened: Opened, monkeypatch: pytes
     monkeypatch.setattr("burnd.attribution.explainer.EVERY_S", 0.1)
     pipeline = await with_turns(opened, 3)
     explainer = Explainer(pipeline)
-    pipeline.follow(explainer.landed)
+    pipeline.follow(explainer.on_change)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(explainer.run)
         await explainer.settled(30)
@@ -103,7 +103,7 @@ async def test_old_logs_are_read_first(opened: Opened) -> None:
     pipeline = await opened()
     now, is_reading = [0.0], True
     explainer = Explainer(pipeline, is_reading=lambda: is_reading, clock=lambda: now[0])
-    pipeline.follow(explainer.landed)
+    pipeline.follow(explainer.on_change)
     await pipeline.commit(Batch(entries=[turn(f"m{n}", turn_index=n, ts=at(n)) for n in range(3)]))
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(explainer.run)
@@ -127,7 +127,7 @@ async def test_attribution_runs_while_old_logs_are_unreadable(opened: Opened) ->
     pipeline = await with_turns(opened, 3)
     now = [0.0]
     explainer = Explainer(pipeline, is_reading=lambda: True, clock=lambda: now[0])
-    explainer.landed(Change(closed=[turn("m0")]))
+    explainer.on_change(Change(closed=[turn("m0")]))
     assert explainer.state == "waiting"
     now[0] += STALLED_S
     async with anyio.create_task_group() as tasks:

@@ -208,7 +208,7 @@ async def test_an_announcement_holds_for_what_comes_and_for_what_came(opened: Op
     assert (session.session_id, session.content_mode) == ("s1", "off")
     await opened.close()
     again = await opened()
-    assert again.keeping.mode_of("s1") == "off"
+    assert again.modes.mode_of("s1") == "off"
 
 
 async def test_an_announcement_leaves_older_content_alone(opened: Opened) -> None:

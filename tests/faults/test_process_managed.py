@@ -181,7 +181,7 @@ async def test_no_sign_of_life_from_a_pipeline_that_is_stuck(opened: Opened, hom
             assert notifier.signs == before
 
             def gives_a_sign() -> bool:
-                pipeline.status.beats += 1  # slow, but it gets on
+                pipeline.status.heartbeat += 1  # slow, but it gets on
                 return notifier.signs > before
 
             await _until(gives_a_sign)

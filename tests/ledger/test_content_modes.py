@@ -118,9 +118,9 @@ async def test_a_session_can_be_off_in_a_full_daemon(opened: Opened) -> None:
 
 def test_a_sessions_mode_wins_both_ways() -> None:
     """Whatever the daemon's own mode is."""
-    keeping = ContentModes("off")
-    keeping.learn(Session(session_id="loud", source="x", content_mode="full"))
-    assert (keeping.mode_of("loud"), keeping.mode_of("other")) == ("full", "off")
+    modes = ContentModes("off")
+    modes.learn(Session(session_id="loud", source="x", content_mode="full"))
+    assert (modes.mode_of("loud"), modes.mode_of("other")) == ("full", "off")
 
 
 async def test_pruning_takes_exactly_what_is_old(opened: Opened) -> None:

@@ -91,12 +91,12 @@ async def test_no_order_of_reading_brings_private_text_back(reader: Reader, seed
         await reader.announce(OFF, mode)
         await reader.announce(SILENT, mode)
     await reader.rig.flush()
-    for session in await reader.rig.pipeline.released():
+    for session in await reader.rig.pipeline.end_deferrals():
         await read_anew(reader, paths[session])
     assert files_with_canary(reader.rig.home) == set()
     assert "ordinary answer" in reader.words_of(PLAIN)
     for session in set(made) - {PLAIN}:
-        assert reader.rig.pipeline.keeping.mode_of(session) == mode, session
+        assert reader.rig.pipeline.modes.mode_of(session) == mode, session
     await reader.read_again()
     assert files_with_canary(reader.rig.home) == set()
     assert "An ordinary title" in reader.words_of(PLAIN)
@@ -138,7 +138,7 @@ async def test_a_private_fork_leaves_the_original_alone(reader: Reader, order: s
     await reader.rig.read(*(paths if order == "original first" else reversed(paths)))
     await reader.rig.flush()
     assert files_with_canary(reader.rig.home) == set()
-    assert reader.rig.pipeline.keeping.mode_of("open") == "full"
+    assert reader.rig.pipeline.modes.mode_of("open") == "full"
     assert "please shareable" in reader.words_of("open")
     assert "shareable" not in reader.words_of(FORK)
 
@@ -268,7 +268,7 @@ async def test_forgetting_a_fork_leaves_the_original_alone(reader: Reader) -> No
 
 
 async def _read_released(reader: Reader, path: Path) -> list[str]:
-    sessions = await reader.rig.pipeline.released()
+    sessions = await reader.rig.pipeline.end_deferrals()
     if sessions:
         await read_anew(reader, path)
     return sessions

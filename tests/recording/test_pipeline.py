@@ -223,8 +223,8 @@ async def test_ending_a_long_prune_shows_that_it_gets_on(opened: Opened, monkeyp
         full.setattr(pipeline.content, "drop", lambda _: _refuse(opened.home.content, 0))
         with pytest.raises(NoSpace):
             await pipeline.forget(sessions)
-    before = pipeline.status.beats
+    before = pipeline.status.heartbeat
     await pipeline.commit(Batch(entries=[turn("m1")]))
-    assert pipeline.status.beats - before >= 6
+    assert pipeline.status.heartbeat - before >= 6
     assert not list(pipeline.content.sidecars.scan())
     assert pipeline.content.orphaned() == []

@@ -79,7 +79,7 @@ async def test_memory_is_given_back_once_after_work(opened: Opened, monkeypatch:
     given_back: list[int] = []
     pipeline = await opened()
     monkeypatch.setattr(retention, "BUSY_CHECKS", 1 << 30)
-    monkeypatch.setattr(memory, "trim", lambda: given_back.append(pipeline.status.beats))
+    monkeypatch.setattr(memory, "trim", lambda: given_back.append(pipeline.status.heartbeat))
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(Cleanup(pipeline).run)
         for n in range(2):
@@ -104,7 +104,7 @@ async def test_garbage_is_cleared_away_while_work_never_ends(opened: Opened, mon
         tasks.start_soon(Cleanup(pipeline).run)
         with anyio.fail_after(30):
             while len(cleared) < 2:
-                pipeline.status.beats += 1
+                pipeline.status.heartbeat += 1
                 await anyio.sleep(0.002)
         tasks.cancel_scope.cancel()
 

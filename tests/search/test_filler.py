@@ -55,7 +55,7 @@ async def test_a_session_that_is_passed_over_is_not_touched(opened: Opened, monk
         await lib.add(text("m2", "pearone", session_id="bad"), text("m2", "peartwo", session_id="good"))
         assert await lib.found("pearone") == []
         assert len(await lib.found("peartwo")) == 1
-        assert "passes over bad," in lib.indexer.passed_over
+        assert "passes over bad," in lib.indexer.skipped_summary
         await lib.pipeline.forget(["bad"])
         await lib.calm()
         assert not lib.holds("appleone")
@@ -102,7 +102,7 @@ async def test_a_skipped_message_is_tried_again_by_another_version(opened: Opene
     async with library(opened) as lib:
         await lib.calm()
         assert len(await lib.found("apple", all=True)) == 3
-        assert lib.indexer.passed_over == ""
+        assert lib.indexer.skipped_summary == ""
         assert lib.documents() == 3
 
 

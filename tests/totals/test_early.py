@@ -71,7 +71,7 @@ async def early(pipeline: Pipeline, tasks: Sequence[LogTask]) -> AsyncIterator[E
     totals = EarlyTotals(pipeline, PassHere(tasks), lambda: PRICES, is_read.is_set)
     async with anyio.create_task_group() as group:
         group.start_soon(totals.run)
-        await pipeline.followed()
+        await pipeline.wait_for_listeners()
         assert totals.are_exact
         yield totals
         is_read.set()
@@ -196,7 +196,7 @@ async def test_what_is_written_meanwhile_counts_at_once(tmp_path: Path) -> None:
             assert sources["anthropic-api"] == 1
             cut = await shown(totals)
         if not again:
-            await rig.pipeline.derive(
+            await rig.pipeline.write_derived(
                 rig.pipeline.generation,
                 lambda db: db.execute("UPDATE meta SET value = 'wanted' WHERE key = 'early_totals'"),
             )
@@ -217,7 +217,7 @@ async def test_a_change_that_cannot_be_added_ends_their_use(tmp_path: Path, monk
     monkeypatch.setattr(early_totals, "_LOOK_S", 0.01)
     async with anyio.create_task_group() as group:
         group.start_soon(totals.run)
-        await rig.pipeline.followed()
+        await rig.pipeline.wait_for_listeners()
         index = await totals.index()
         assert index is not None
         with monkeypatch.context() as patch:

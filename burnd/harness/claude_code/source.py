@@ -87,17 +87,17 @@ class ClaudeLogs(LogFormat):
     async def add_to(self, batch: Batch, pieces: Sequence[Piece], roots: Sequence[str]) -> None:
         if self._leaf_titles.summaries or any(cast("ClaudeReading", piece.reading).titles for piece in pieces):
             await self._leaf_titles.add_to(batch, pieces)
-        if self._pipeline.keeping.has_private:
+        if self._pipeline.modes.has_private:
             await self._processes.add_to(batch, roots, self._pipeline.now())
 
     def news_every(self) -> float | None:
         if self._leaf_titles.has_unsearched:
             return 0.0
-        return _NEWS_EVERY_S if self._pipeline.keeping.has_private else None
+        return _NEWS_EVERY_S if self._pipeline.modes.has_private else None
 
     async def news(self, roots: Sequence[str]) -> Batch | None:
         batch = await self._leaf_titles.search(self._pipeline.index) or Batch()
-        if self._pipeline.keeping.has_private:
+        if self._pipeline.modes.has_private:
             await self._processes.add_to(batch, roots, self._pipeline.now())
         return batch if batch.cursors or batch.content else None
 

@@ -268,7 +268,7 @@ async def announce_session(service: Service, params: AnnounceParams) -> Result:
     )
     await announce(service.pipeline, announcement)
     service.add_roots(announcement.source, list(announcement.roots))
-    return {"sessionId": params.session_id, "contentMode": service.pipeline.keeping.mode_of(params.session_id)}
+    return {"sessionId": params.session_id, "contentMode": service.pipeline.modes.mode_of(params.session_id)}
 
 
 async def read_spool(service: Service, params: SpoolParams) -> Result:

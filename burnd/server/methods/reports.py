@@ -150,7 +150,7 @@ async def _write(service: Service, generation: int, work: Callable[[sqlite3.Conn
     """No-op while the index is rebuilt or the disk is full."""
     if service.pipeline.status.rebuilding is None:
         with contextlib.suppress(StorageError):
-            await service.pipeline.derive(generation, work)
+            await service.pipeline.write_derived(generation, work)
 
 
 async def export_turns(service: Service, params: ExportParams) -> Result:

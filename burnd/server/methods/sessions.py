@@ -65,7 +65,7 @@ async def find(service: Service, params: SearchParams) -> Result:
     from burnd.search.index import Unusable  # noqa: PLC0415 - needs tantivy
     from burnd.search.lookup import Lookup  # noqa: PLC0415
 
-    pending, mode = _pending(indexer), service.pipeline.keeping.mode
+    pending, mode = _pending(indexer), service.pipeline.modes.mode
     notes = [] if mode == "full" else [f"content is not stored (mode {mode}); only older messages can be found"]
     notes += [f"{pending:,} sessions are still being indexed, the newest first"] if pending else []
     try:

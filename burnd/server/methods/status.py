@@ -224,7 +224,10 @@ def _degraded_storage(service: Service) -> Iterator[tuple[str, str]]:
         )
     if service.search_indexer.problem and service.search_indexer.status().state == "unavailable":
         yield service.search_indexer.problem, _SEARCH_REMEDIES[service.search_indexer.is_missing]
-    for name, skipped in (("search", service.search_indexer.passed_over), ("causes", service.explainer.passed_over)):
+    for name, skipped in (
+        ("search", service.search_indexer.skipped_summary),
+        ("causes", service.explainer.skipped_summary),
+    ):
         if skipped:
             yield f"{name} {skipped}", "nothing: its turns are recorded; please report it"
     if spool.blocked:
