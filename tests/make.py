@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from burnd.content.recall import Recall
-from burnd.ledger.content import ContentStore, Placed, shelve
+from burnd.ledger.content import ContentStore, Placed, encode_records
 from burnd.records import Content, Selector, Stamp, TimeRange, ToolCall, ToolResult, ToolUse, Turn, Usage
 from burnd.records.times import to_iso
 
@@ -85,7 +85,7 @@ def stamp(
 
 def append_content(store: ContentStore, records: Iterable[Content], now_ms: int) -> list[Placed]:
     """Puts records into a content store as they are."""
-    return store.append_shelved(shelve(records, store.inline_bytes), now_ms)
+    return store.append(encode_records(records, store.inline_bytes), now_ms)
 
 
 def seeds(few: int, many: int) -> pytest.MarkDecorator:

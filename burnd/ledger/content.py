@@ -28,7 +28,7 @@ _INLINE_TITLE_BYTES = 1024
 _TIMES = re.compile(r'"timestamp":\s*"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?Z)"')
 
 
-class Shelved(msgspec.Struct, frozen=True, gc=False, array_like=True):
+class EncodedRecord(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """A record as it will be stored: its label, its line with references, and the referenced blobs.
 
     `context_ms` is the time of the oldest line in its context.
@@ -40,7 +40,7 @@ class Shelved(msgspec.Struct, frozen=True, gc=False, array_like=True):
     search: SearchWords
     context_ms: int | None = None
 
-    def without_context(self) -> Shelved:
+    def without_context(self) -> EncodedRecord:
         record = decode_content(self.line)
         if isinstance(record, Skipped):
             return self
@@ -49,9 +49,9 @@ class Shelved(msgspec.Struct, frozen=True, gc=False, array_like=True):
         return replace(self, line=line, blobs=blobs, context_ms=None)
 
 
-def shelve(records: Iterable[Content], inline_bytes: int) -> list[Shelved]:
+def encode_records(records: Iterable[Content], inline_bytes: int) -> list[EncodedRecord]:
     """Prepares records for storage; leaves out those that could not be read back."""
-    shelved: list[Shelved] = []
+    encoded_records: list[EncodedRecord] = []
     for record in records:
         blobs: dict[str, bytes] = {}
         small = _with_references(record, blobs, inline_bytes)
@@ -65,8 +65,8 @@ def shelve(records: Iterable[Content], inline_bytes: int) -> list[Shelved]:
         except ValueError:  # a time that cannot be parsed
             continue
         context_ms = _context_ms(record.context) if isinstance(record.context, str) else None
-        shelved.append(Shelved(label, line, blobs, search_words(record), context_ms))
-    return shelved
+        encoded_records.append(EncodedRecord(label, line, blobs, search_words(record), context_ms))
+    return encoded_records
 
 
 def label_of(record: Content) -> Label:
@@ -114,10 +114,10 @@ def _with_references(record: Content, blobs: dict[str, bytes], inline_bytes: int
         is_system_prompt = record.role == "system" and record.kind in ("text", "system_prompt")
         return replace(record, text=_put(data, blobs)) if is_system_prompt or len(data) >= most else record
     if (use := record.tool_use) is not None:
-        json = _shelve_json(use.input, blobs, inline_bytes)
+        json = _encode_json(use.input, blobs, inline_bytes)
         return replace(record, tool_use=replace(use, input=json)) if json is not use.input else record
     if (result := record.tool_result) is not None:
-        json = _shelve_json(result.content, blobs, inline_bytes)
+        json = _encode_json(result.content, blobs, inline_bytes)
         return replace(record, tool_result=replace(result, content=json)) if json is not result.content else record
     if (file := record.file) is not None and isinstance(file.data, bytes):
         return replace(record, file=replace(file, data=_put(file.data, blobs)))
@@ -130,7 +130,7 @@ def _put(data: bytes, blobs: dict[str, bytes]) -> BlobRef:
     return BlobRef(blob=sha, bytes=len(data))
 
 
-def _shelve_json(raw: msgspec.Raw, blobs: dict[str, bytes], inline_bytes: int) -> msgspec.Raw:
+def _encode_json(raw: msgspec.Raw, blobs: dict[str, bytes], inline_bytes: int) -> msgspec.Raw:
     """The same object if it stays inline, else a reference."""
     if not raw:
         return msgspec.Raw(b"null")
@@ -149,14 +149,14 @@ _ref_decoder = msgspec.json.Decoder(BlobRef)
 class Placed(NamedTuple):
     """The label of a stored record and the position of its line in the sidecar.
 
-    `search` has its words if they were just computed; `anew` is set if the sidecar has an earlier line of its block.
+    `search` has its words if they were just computed. `is_replacement`: the sidecar has an earlier line of its block.
     """
 
     label: Label
     position: int
     length: int
     search: SearchWords | None = None
-    anew: bool = False
+    is_replacement: bool = False
 
 
 class Stored(NamedTuple):
@@ -184,8 +184,8 @@ class ContentStore:
         self._blobs_path = folder / "blobs.db"
         self._blobs: BlobStore | None = None
 
-    def append_shelved(
-        self, shelved: Sequence[Shelved], now_ms: int, packs: Sequence[Pack] = (), run: Runner = run_now
+    def append(
+        self, encoded_records: Sequence[EncodedRecord], now_ms: int, packs: Sequence[Pack] = (), run: Runner = run_now
     ) -> list[Placed]:
         """Stores records durably, all or none, blobs first. Returns their positions.
 
@@ -193,8 +193,8 @@ class ContentStore:
         """
         blobs: dict[str, bytes] = {}
         refs: defaultdict[str, set[str]] = defaultdict(set)
-        by_session: defaultdict[str, list[Shelved]] = defaultdict(list)
-        for item in shelved:
+        by_session: defaultdict[str, list[EncodedRecord]] = defaultdict(list)
+        for item in encoded_records:
             session_id = item.label.session_id
             by_session[session_id].append(item)
             if item.blobs:

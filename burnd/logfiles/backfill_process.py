@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from burnd.ledger.blobs import Pack
-from burnd.ledger.content import INLINE_BYTES, Shelved
+from burnd.ledger.content import INLINE_BYTES, EncodedRecord
 from burnd.logfiles.log_reader import Log, LogFormat, Logs, Piece
 from burnd.logfiles.scanner import Refused
 from burnd.recording.candidate import Candidate
@@ -17,7 +17,7 @@ from burnd.recording.child_process import ChildProcess
 from burnd.recording.crash_guard import Acknowledger, Guard
 
 # msgspec packs the many typed values of a piece; the few others are pickled.
-_Packed = tuple[bytes, list[Candidate], list[Shelved], list[Pack]]
+_Packed = tuple[bytes, list[Candidate], list[EncodedRecord], list[Pack]]
 _encoder = msgspec.msgpack.Encoder()
 _packed = msgspec.msgpack.Decoder(_Packed)
 _PIECE, _NO_PIECE, _REFUSED = b"p", b"n", b"r"

@@ -23,7 +23,7 @@ from burnd.index.change import AgentRow, FileChange, LinkEvidence
 from burnd.index.keys import compressed, decompressed, path_key
 from burnd.index.recorded_turns import RecordedTurns
 from burnd.ledger.blobs import Pack, Packer
-from burnd.ledger.content import INLINE_BYTES, Shelved, shelve
+from burnd.ledger.content import INLINE_BYTES, EncodedRecord, encode_records
 from burnd.logfiles.scanner import SUFFIX, Refused, below, open_regular
 from burnd.logfiles.tail import (
     FATAL,
@@ -278,7 +278,7 @@ class Piece(NamedTuple):
     reading: LogReading
     change: FileChange
     cursor: Cursor
-    content: list[Shelved]
+    content: list[EncodedRecord]
     packs: list[Pack]
     consumed: int = 0
     more: bool = False
@@ -531,7 +531,7 @@ class Logs:
             return f"{record.rail_id} {record.message_id} {record.n} {record.b}"
 
         content = self.guard.each(path_key(log.path), self.format.content(log, reading), name_of, skip)
-        shelved = shelve(content, self._inline_bytes)
+        encoded_records = encode_records(content, self._inline_bytes)
         private = log.private if self.stores_text else cursor.offset
         log.cursor = msgspec.structs.replace(cursor, unused=tuple(unused.by_reason.values()), private=private)
         change = FileChange(
@@ -543,9 +543,11 @@ class Logs:
             root=path_key(log.root),
             open=is_open,
         )
-        blobs = [item.blobs for item in shelved if item.blobs]
+        blobs = [item.blobs for item in encoded_records if item.blobs]
         packs = self._packer.pack(blobs) if blobs else []
-        return Piece(log.path, log.root, reading, change, log.cursor, shelved, packs, skipped=tuple(unused.skipped))
+        return Piece(
+            log.path, log.root, reading, change, log.cursor, encoded_records, packs, skipped=tuple(unused.skipped)
+        )
 
 
 def _is_whole(tail: LastLine) -> bool:
@@ -566,7 +568,7 @@ def batch_of(pieces: Sequence[Piece]) -> Batch:
         reading = piece.reading
         source, path = piece.change.source, piece.change.path
         batch.candidates += [Submission(candidate, path) for candidate in reading.candidates]
-        batch.shelved += piece.content
+        batch.encoded_records += piece.content
         batch.packs += piece.packs
         batch.entries += [*reading.sessions, *reading.events, *reading.compactions, *reading.requests, *reading.quotas]
         session_id = reading.session_id

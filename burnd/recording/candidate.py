@@ -15,7 +15,7 @@ from burnd.classify.activity import Call
 from burnd.classify.tools import kind
 from burnd.index.change import AgentRow, CursorChange, FileChange
 from burnd.ledger.blobs import Pack
-from burnd.ledger.content import Shelved
+from burnd.ledger.content import EncodedRecord
 from burnd.records import (
     Basis,
     Block,
@@ -345,7 +345,7 @@ class Batch:
 
     entries: list[Entry] = field(default_factory=list)
     content: list[Content] = field(default_factory=list)
-    shelved: list[Shelved] = field(default_factory=list)  # content in its stored form
+    encoded_records: list[EncodedRecord] = field(default_factory=list)  # content in its stored form
     packs: list[Pack] = field(default_factory=list)  # with large texts of that content
     cursors: list[CursorChange] = field(default_factory=list)
     sessions: set[SeenSession] = field(default_factory=set)

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from burnd.harness.registry import PRODUCTS
 from burnd.index.schema import MESSAGES_BY_ID, is_message
 from burnd.index.store import keyed
-from burnd.ledger.content import Shelved
+from burnd.ledger.content import EncodedRecord
 from burnd.ledger.content_modes import ContentModes
 from burnd.recording.candidate import Batch, SessionOrigin
 from burnd.records import Content, Origin, Session, Withheld
@@ -116,7 +116,7 @@ class MessageRef(NamedTuple):
 class Ruling(NamedTuple):
     """Text that may be stored, ledger entries to write first, and sessions whose stored text must be erased."""
 
-    shelved: list[Shelved]
+    encoded_records: list[EncodedRecord]
     entries: list[Entry]
     erase: set[str]
     deferred: frozenset[str] = frozenset()  # sessions whose text is not stored for now
@@ -133,7 +133,7 @@ class ContentPolicy:
         self,
         db: sqlite3.Connection,
         batch: Batch,
-        shelved: Sequence[Shelved],
+        encoded_records: Sequence[EncodedRecord],
         origins: Iterable[SessionOrigin],
         copiers: AbstractSet[str],
         now_ms: int,
@@ -150,7 +150,7 @@ class ContentPolicy:
         changed |= {one.session_id for one in sessions if one.parent_session_id and modes.is_private(one.session_id)}
         origins = list(origins)
         if not changed and not origins and not modes.has_limits and modes.mode == "full":
-            return Ruling(list(shelved), [], set())
+            return Ruling(list(encoded_records), [], set())
         work = _WithholdingPass(db, modes)
         starts = self._starts(db, {one.origin for one in origins if one.by_process})
         for session_id, origin, at_ms, by_process in origins:
@@ -159,8 +159,8 @@ class ContentPolicy:
             if copies and copies.by_time and modes.is_pruned(origin):
                 work.note_origin(session_id, origin)  # a fork's title comes before its messages
         if not changed and not work.entries and not modes.has_limits and modes.mode == "full":
-            return Ruling([self._cut(item) for item in shelved if self._allows(item)], [], set())
-        messages = _messages_in(batch, shelved)
+            return Ruling([self._cut(item) for item in encoded_records if self._allows(item)], [], set())
+        messages = _messages_in(batch, encoded_records)
         work.withhold_private(messages.values(), changed | work.changed)
         work.withhold_pruned_later(one for one in messages.values() if one.session_id not in copiers)
         barred = work.barred(messages.values())
@@ -174,7 +174,7 @@ class ContentPolicy:
             barred |= batch.copied  # copies have the daemon's mode, whatever the session's
         allowed = [
             self._cut(item)
-            for item in shelved
+            for item in encoded_records
             if self._allows(item) and (item.label.session_id, item.label.message_id) not in barred
         ]
         deferred = self._to_defer(db, batch, allowed, copiers) if copies and not copies.by_time else frozenset()
@@ -192,12 +192,12 @@ class ContentPolicy:
         return released
 
     def _to_defer(
-        self, db: sqlite3.Connection, batch: Batch, shelved: Iterable[Shelved], copiers: AbstractSet[str]
+        self, db: sqlite3.Connection, batch: Batch, encoded_records: Iterable[EncodedRecord], copiers: AbstractSet[str]
     ) -> frozenset[str]:
         """The sessions with copied text whose unknown owner may be private."""
         if not batch.copied:
             return frozenset()
-        names = ((item.label.session_id, item.label.message_id) for item in shelved)
+        names = ((item.label.session_id, item.label.message_id) for item in encoded_records)
         sessions = {name[0] for name in names if name in batch.copied}
         return frozenset(one for one in self._without_origin(db, sessions, copiers) if self.deferred.get(one, 1))
 
@@ -272,13 +272,13 @@ class ContentPolicy:
         private = [(one,) for one in sorted(session_ids) if self._modes.is_private(one)]
         return {row[0]: row[1] or 0 for row in keyed(db, _TIMES, private)} if private else {}
 
-    def _allows(self, item: Shelved) -> bool:
+    def _allows(self, item: EncodedRecord) -> bool:
         label = item.label
         if label.rail == NO_RAIL and not self._modes.keeps_titles(label.session_id):
             return False
         return self._modes.keeps(label.session_id, label.ts_ms)
 
-    def _cut(self, item: Shelved) -> Shelved:
+    def _cut(self, item: EncodedRecord) -> EncodedRecord:
         """The item without its context if a line in there is older than text that was pruned or forgotten."""
         ms = item.context_ms
         return item if ms is None or self._modes.keeps(item.label.session_id, ms) else item.without_context()
@@ -482,11 +482,11 @@ def key_of(source: str, message_id: str, made_ms: int) -> int:
     return hash_of((message_id if len(message_id) >= _UNIQUE_LENGTH else f"{message_id} {made_ms}").encode())
 
 
-def _messages_in(batch: Batch, shelved: Sequence[Shelved]) -> dict[tuple[str, str], MessageRef]:
+def _messages_in(batch: Batch, encoded_records: Sequence[EncodedRecord]) -> dict[tuple[str, str], MessageRef]:
     """The messages of a batch whose copies can be recognised, with the time of their newest record."""
     messages: dict[tuple[str, str], MessageRef] = {}
     copies = _COPIES.get(batch.source)
-    for label in (item.label for item in shelved if copies is not None):
+    for label in (item.label for item in encoded_records if copies is not None):
         name = (label.session_id, label.message_id)
         if label.rail == NO_RAIL or not _SHARED_IDS[batch.source].search(label.message_id):
             continue

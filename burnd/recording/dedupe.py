@@ -13,7 +13,7 @@ from burnd.index.apply import fact_key
 from burnd.index.change import IndexedRecord
 from burnd.index.store import known_content, known_facts, known_turns
 from burnd.ledger.blobs import sha_of
-from burnd.ledger.content import ContentStore, Shelved
+from burnd.ledger.content import ContentStore, EncodedRecord
 from burnd.ledger.journal import Journal, Key, identity, outranks
 from burnd.recording.candidate import SeenSession
 from burnd.recording.turn_builder import projects_of
@@ -50,35 +50,35 @@ def new_sessions(db: sqlite3.Connection, seen: set[SeenSession]) -> list[Session
 class NewContent(NamedTuple):
     """Content that the sidecars lack, and its blocks that they have with another line."""
 
-    shelved: list[Shelved]
+    encoded_records: list[EncodedRecord]
     replacing: set[BlockKey]
 
 
-def new_content(db: sqlite3.Connection, content: ContentStore, shelved: list[Shelved]) -> NewContent:
-    blocks = [block_of(item.label) for item in shelved]
+def new_content(db: sqlite3.Connection, content: ContentStore, encoded_records: list[EncodedRecord]) -> NewContent:
+    blocks = [block_of(item.label) for item in encoded_records]
     spans = known_content(db, {(block[0], block[2]) for block in blocks})
     if not spans and len(set(blocks)) == len(blocks):  # most of a backlog
-        return NewContent(shelved, set())
-    lines = _stored_lines(content, shelved, spans) if spans else {}
+        return NewContent(encoded_records, set())
+    lines = _stored_lines(content, encoded_records, spans) if spans else {}
     older = _older_blocks(content, spans) if spans else {}
     new = NewContent([], set())
-    for item, key in zip(shelved, blocks, strict=True):
+    for item, key in zip(encoded_records, blocks, strict=True):
         if older and _is_among(older, item):
             continue
         before = lines.get(key)
         if before != item.line:
             lines[key] = item.line
-            new.shelved.append(item)
+            new.encoded_records.append(item)
             if before is not None:
                 new.replacing.add(key)
     return new
 
 
 def _stored_lines(
-    content: ContentStore, shelved: list[Shelved], spans: Mapping[BlockKey, _Span]
+    content: ContentStore, encoded_records: list[EncodedRecord], spans: Mapping[BlockKey, _Span]
 ) -> dict[BlockKey, bytes]:
     by_session: defaultdict[str, list[BlockKey]] = defaultdict(list)
-    for key in {block_of(item.label) for item in shelved} & spans.keys():
+    for key in {block_of(item.label) for item in encoded_records} & spans.keys():
         by_session[key[0]].append(key)
     stored: dict[BlockKey, bytes] = {}
     for session_id, keys in by_session.items():
@@ -105,7 +105,7 @@ def _older_blocks(content: ContentStore, spans: Mapping[BlockKey, _Span]) -> dic
     return blocks
 
 
-def _is_among(older: Mapping[tuple[str, str], set[_Gist]], item: Shelved) -> bool:
+def _is_among(older: Mapping[tuple[str, str], set[_Gist]], item: EncodedRecord) -> bool:
     blocks = older.get((item.label.session_id, item.label.message_id))
     record = decode_content(item.line) if blocks else None
     return blocks is not None and isinstance(record, Content) and _gist(record) in blocks

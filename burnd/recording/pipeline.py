@@ -18,7 +18,7 @@ from burnd.index import build
 from burnd.index.change import Change, CursorChange, IndexedRecord
 from burnd.index.store import IndexStore
 from burnd.index.sums import missing_tiers
-from burnd.ledger.content import ContentStore, in_pieces, shelve
+from burnd.ledger.content import ContentStore, encode_records, in_pieces
 from burnd.ledger.content_modes import ContentModes
 from burnd.ledger.files import no_home_check
 from burnd.ledger.journal import Journal, Logged
@@ -219,7 +219,7 @@ class Pipeline:
     async def _commit(self, batch: Batch) -> int:
         if self._stores.is_behind:
             await self._recovery.catch_up()
-        if batch.content or batch.shelved or batch.files:
+        if batch.content or batch.encoded_records or batch.files:
             self.disk.check()
         change = await self._stores.in_writer(partial(self._write, batch=batch))
         self._notify(change)
@@ -239,21 +239,21 @@ class Pipeline:
         has_sessions = any(isinstance(entry, Session) for entry in batch.entries)
         entries = self._projects.with_keys(batch.entries) if has_sessions else batch.entries
         entries = [*new_sessions, *entries]
-        shelved = batch.shelved
+        encoded_records = batch.encoded_records
         if batch.content:
-            shelved = [*shelved, *shelve(batch.content, stores.content.inline_bytes)]
+            encoded_records = [*encoded_records, *encode_records(batch.content, stores.content.inline_bytes)]
         origins = [*batch.origins, *turns.origins]
-        ruling = self._policy.rule(db, batch, shelved, origins, turns.copiers, now_ms)
-        new = dedupe.new_content(db, stores.content, ruling.shelved)
+        ruling = self._policy.rule(db, batch, encoded_records, origins, turns.copiers, now_ms)
+        new = dedupe.new_content(db, stores.content, ruling.encoded_records)
         stores.is_behind = True
         writing: list[Future[None]] = []
         try:
             start = stores.disk_thread.submit
-            placed = stores.content.append_shelved(
-                new.shelved, now_ms, batch.packs, lambda work: writing.append(start(work))
+            placed = stores.content.append(
+                new.encoded_records, now_ms, batch.packs, lambda work: writing.append(start(work))
             )
             if new.replacing:
-                placed = [one._replace(anew=dedupe.block_of(one.label) in new.replacing) for one in placed]
+                placed = [one._replace(is_replacement=dedupe.block_of(one.label) in new.replacing) for one in placed]
             self._unrecorded += ruling.entries
             self._unerased |= ruling.erase
             entries += [*self._unrecorded, *turns.entries]

@@ -149,7 +149,8 @@ def _recent_messages(db: sqlite3.Connection, session: SessionState, new: Sequenc
         before += db.execute(sql, (*some, session.row, start)).fetchall()
     new_messages = {row[:2] for row in rows}
     before = [row for row in before if row[:2] in new_messages]
-    indexed = {row[:2] for row in before} | {(item.label.rail, item.label.message_id) for item in new if item.anew}
+    replaced = {(item.label.rail, item.label.message_id) for item in new if item.is_replacement}
+    indexed = {row[:2] for row in before} | replaced
     messages = _messages(session.session_id, [*before, *rows])
     return [message._replace(is_indexed=True) if message.place[1:] in indexed else message for message in messages]
 

@@ -18,7 +18,7 @@ from burnd.content.recall import Blobs, Recall
 from burnd.errors import SyncFailed
 from burnd.ledger import blobs
 from burnd.ledger.blobs import BlobStore, Pack, sha_of
-from burnd.ledger.content import ContentStore, Shelved, shelve
+from burnd.ledger.content import ContentStore, EncodedRecord, encode_records
 from burnd.records import BlobRef, Content, File
 from burnd.records.codec import clean
 from tests.make import START_MS, append_content, at, examples, read_content, text, tool_result, tool_use
@@ -271,20 +271,20 @@ def test_packs_made_by_a_reader_are_stored_as_they_are(store: ContentStore, monk
     packer = blobs.Packer()
     words = [f"{n} " * 400 for n in range(9)]
 
-    def shelved(*numbers: int) -> tuple[list[Shelved], list[Pack]]:
-        items = shelve([text(f"m{n}", words[n]) for n in numbers], 100)
+    def encoded_records(*numbers: int) -> tuple[list[EncodedRecord], list[Pack]]:
+        items = encode_records([text(f"m{n}", words[n]) for n in numbers], 100)
         return items, packer.pack(item.blobs for item in items)
 
-    first, first_packs = shelved(0, 1, 2, 3)
+    first, first_packs = encoded_records(0, 1, 2, 3)
     assert len(first_packs) == 1
     assert not any(data for item in first for data in item.blobs.values())
-    store.append_shelved(first, NOW, first_packs)
-    again, no_packs = shelved(0, 1)  # the process packed them before: they come as they are
+    store.append(first, NOW, first_packs)
+    again, no_packs = encoded_records(0, 1)  # the process packed them before: they come as they are
     assert no_packs == []
     assert all(data for item in again for data in item.blobs.values())
     packer = blobs.Packer()  # another process
-    second, second_packs = shelved(2, 3, 4, 5, 6, 7)
-    store.append_shelved([item for item in second if item.label.message_id != "m7"], NOW, second_packs)
+    second, second_packs = encoded_records(2, 3, 4, 5, 6, 7)
+    store.append([item for item in second if item.label.message_id != "m7"], NOW, second_packs)
     found = {record.message_id: record.text for record in read_content(store, "s1")}
     assert found == {f"m{n}": words[n] for n in range(7)}
     assert blob_count(store) == 7

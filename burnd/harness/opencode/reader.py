@@ -31,7 +31,7 @@ from burnd.harness.opencode.rows import (
 )
 from burnd.harness.opencode.session import SOURCE, MessageReading, SessionState
 from burnd.harness.product import absolute
-from burnd.ledger.content import INLINE_BYTES, Shelved, shelve
+from burnd.ledger.content import INLINE_BYTES, EncodedRecord, encode_records
 from burnd.logfiles.scanner import small_file
 from burnd.logfiles.tail import FATAL
 from burnd.recording.child_process import ChildProcess, try_suspect
@@ -103,7 +103,7 @@ class DecodeRequest(NamedTuple):
 
 class DecodedRow(NamedTuple):
     message: OpencodeMessage
-    content: list[Shelved]
+    content: list[EncodedRecord]
     unusable: tuple[UnusableRow, ...]
 
 
@@ -135,7 +135,7 @@ class RowDecoder:
         if self._options.tool_outputs:
             content += self._whole_outputs(content, decoded)
         message = message_of(row, decoded, calls, request.version)
-        return DecodedRow(message, shelve(content, self._inline_bytes), tuple(decoded.unusable))
+        return DecodedRow(message, encode_records(content, self._inline_bytes), tuple(decoded.unusable))
 
     def _whole_outputs(self, content: Sequence[Content], decoded: DecodedMessage) -> list[Content]:
         """Outputs that were too long for their rows. Only the file name in a row is trusted, not its folder."""

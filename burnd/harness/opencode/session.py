@@ -16,7 +16,7 @@ from burnd.classify.activity import Walk, step
 from burnd.harness.opencode.messages import OpencodeMessage, Response, UserMessage, title_of
 from burnd.harness.opencode.rows import MessageVersion, SessionRow, UnusableRow, digest_of, iso, total_tokens
 from burnd.index.change import AgentRow, LinkEvidence
-from burnd.ledger.content import INLINE_BYTES, Shelved, shelve
+from burnd.ledger.content import INLINE_BYTES, EncodedRecord, encode_records
 from burnd.recording.candidate import NO_USAGE, Candidate, LineKey, Submission, as_calls, turn_of
 from burnd.records import Block, Compaction, Content, Event, Session, Subagent, Turn, Usage
 from burnd.records.content import MAIN
@@ -231,7 +231,7 @@ class MessageReading(NamedTuple):
 
     version: MessageVersion
     message: OpencodeMessage
-    content: list[Shelved]
+    content: list[EncodedRecord]
     unusable: tuple[UnusableRow, ...]
     digest: int
     quiet_since: float
@@ -245,7 +245,7 @@ class SessionChanges(msgspec.Struct):
 
     steps: list[Submission] = []
     orphans: list[Turn] = []
-    content: list[Shelved] = []
+    content: list[EncodedRecord] = []
     sessions: list[Session] = []
     agents: list[AgentRow] = []
     message_times: dict[tuple[str, str], int] = {}
@@ -268,7 +268,7 @@ class _Entry:
 
     def __init__(self, reading: MessageReading) -> None:
         self.reading = reading
-        self.content: list[Shelved] | None = reading.content  # None once it is recorded
+        self.content: list[EncodedRecord] | None = reading.content  # None once it is recorded
         self.settled = False
         self.state = WalkState()
         self.step: Step | None = None
@@ -309,7 +309,7 @@ class SessionState:
         self._title: Content | None = None
         self._session: Session | None = None
         self._children: dict[str, tuple[str, int]] = {}
-        self._deleted_content: list[Shelved] = []
+        self._deleted_content: list[EncodedRecord] = []
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -439,7 +439,7 @@ class SessionState:
             title = None  # a fork repeats the original's title: wait for its first step, which shows the origin
         changes.sessions += [record] if record != self._session else []
         if title is not None and title != self._title:
-            changes.content += shelve([title], INLINE_BYTES)
+            changes.content += encode_records([title], INLINE_BYTES)
         self._session, self._title = record, title
         return changes
 

@@ -405,7 +405,7 @@ class OpenCode:
             file = FileChange(SOURCE, follower.key, b"", seen_ms=self._pipeline.now(), open=True)
             batch = Batch(
                 entries=[*changes.sessions],
-                shelved=changes.content,
+                encoded_records=changes.content,
                 cursors=cursors,
                 candidates=changes.steps,
                 orphans=changes.orphans,
