@@ -103,8 +103,8 @@ def hand_over(before: Decision, to: Holder, candidate: Candidate | None = None) 
     if candidate is not None:
         owner = _with_results(with_label_of(turn_of(candidate), turn), turn)
     else:
-        places = ("session_id", "rail_id", "turn_index", "parent", "entered", "made")
-        owner = msgspec.structs.replace(turn, **{name: getattr(copy, name) for name in places})
+        of_holder = ("session_id", "rail_id", "turn_index", "parent", "entered", "made")
+        owner = msgspec.structs.replace(turn, **{name: getattr(copy, name) for name in of_holder})
     return Decision(_compose(owner, claim_of(copy), turn, turn, turn), tuple(others[key] for key in sorted(others)))
 
 
@@ -392,8 +392,8 @@ def _stated(one: T | None, other: T | None) -> T | None:
 
 def _fullness(turn: Turn) -> tuple[int, int, int, int, bytes]:
     """Orders candidates of one holder by how much they have."""
-    place = (turn.parent, turn.project, turn.git_branch, turn.harness_version, turn.prompt_id, turn.prompt_words)
-    return (len(turn.made), len(turn.tool_calls), len(turn.entered), turn.turn_index, _encode(place))
+    facts = (turn.parent, turn.project, turn.git_branch, turn.harness_version, turn.prompt_id, turn.prompt_words)
+    return (len(turn.made), len(turn.tool_calls), len(turn.entered), turn.turn_index, _encode(facts))
 
 
 def _line_order(turn: Turn) -> tuple[tuple[int, str, str], bytes]:
