@@ -17,10 +17,10 @@ from burnd.index.sums import SHIFT_MS
 from burnd.queries import dimensions
 from burnd.queries.names import Project, no_such, project_among
 from burnd.queries.periods import (
-    HOUR_PLACES,
+    HOUR_SLOTS,
     day_name,
     hour_name,
-    hour_place,
+    hour_slot,
     moment,
     month_name,
     stretches,
@@ -298,7 +298,7 @@ def _local(scope: Scope, unit: int) -> str:
     for part in parts:
         number = engine.divided(f"({at} + {part.offset + SHIFT_MS})", unit)
         if unit == HOUR_MS:
-            number = f"{number} * {HOUR_PLACES} + {hour_place(part.offset)}"
+            number = f"{number} * {HOUR_SLOTS} + {hour_slot(part.offset)}"
         cases.append(f"WHEN {at} < {part.end} THEN {number}")
     return f"CASE {' '.join(cases)} END"
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from burnd.contract.reports import DIMENSIONS, FLEET_DIMENSIONS
 from burnd.queries.money import TurnClass
 from burnd.queries.names import short_ids
-from burnd.queries.periods import HOUR_PLACES, day_name, hour_name, month_name, week_name
+from burnd.queries.periods import HOUR_SLOTS, day_name, hour_name, month_name, week_name
 from burnd.queries.selection import AGENTS, PARENT_AGENT, Selection
 from burnd.queries.sums import By
 from burnd.queries.view import Mistaken, View
@@ -104,7 +104,7 @@ def dimension(view: View, by: Sequence[str], selection: Selection) -> Dimension:
 def _within(one: Dimension, both: By) -> Callable[[Sequence[Any], TurnClass], Hashable]:
     label, places = one.label, [both.keys.index(key) for key in one.by.keys]
     if one.by.unit == "day" and both.unit == "hour":
-        return lambda keys, turn_class: label((keys[places[0]] // HOUR_PLACES // 24,), turn_class)
+        return lambda keys, turn_class: label((keys[places[0]] // HOUR_SLOTS // 24,), turn_class)
     if len(places) == 1:
         at = places[0]
         return lambda keys, turn_class: label((keys[at],), turn_class)

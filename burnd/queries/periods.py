@@ -172,18 +172,18 @@ def month_name(number: int) -> str:
     return day_name(number)[:7]
 
 
-def hour_place(offset: int) -> int:
+def hour_slot(offset: int) -> int:
     """Orders hours of the same name: when clocks are set back, the one with the larger offset is first.
 
-    The number of a local hour is its count from the year 1, times `HOUR_PLACES`, plus this.
+    The number of a local hour is its count from the year 1, times `HOUR_SLOTS`, plus this.
     """
-    return HOUR_PLACES // 2 - offset // 1000
+    return HOUR_SLOTS // 2 - offset // 1000
 
 
 def hour_name(number: int) -> str:
     """With the offset from UTC, since an hour comes twice when clocks are set back."""
-    hour, place = divmod(number, HOUR_PLACES)
-    return f"{_day_of_hour(hour // 24)}T{hour % 24:02}:00{_offset_name(HOUR_PLACES // 2 - place)}"
+    hour, slot = divmod(number, HOUR_SLOTS)
+    return f"{_day_of_hour(hour // 24)}T{hour % 24:02}:00{_offset_name(HOUR_SLOTS // 2 - slot)}"
 
 
 _day_of_hour = lru_cache(1024)(day_name)
@@ -196,5 +196,5 @@ def _offset_name(offset: int) -> str:
     return f"{'-' if offset < 0 else '+'}{minutes // 60:02}:{minutes % 60:02}" + (f":{seconds:02}" if seconds else "")
 
 
-HOUR_PLACES = 200_000  # over twice the seconds of a day
+HOUR_SLOTS = 200_000  # over twice the seconds of a day
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -29,7 +29,7 @@ from burnd.index.sums import (
     bucket_of,
 )
 from burnd.queries.money import SumRow, TurnClasses
-from burnd.queries.periods import HOUR_PLACES, Stretch, hour_place, stretches
+from burnd.queries.periods import HOUR_SLOTS, Stretch, hour_slot, stretches
 from burnd.queries.selection import OUT, Groups, Selection
 from burnd.queries.view import View
 from burnd.records.times import DAY_MS, HOUR_MS
@@ -93,7 +93,7 @@ class Table(NamedTuple):
         if unit == "day" and self.unit_ms == DAY_MS and not offset:
             return self.time  # so that SQLite can use the order of the rows
         number = f"({self.time} * {self.unit_ms} + {self.first_ms + offset}) / {length}"
-        return number if unit == "day" else f"{number} * {HOUR_PLACES} + {hour_place(offset)}"
+        return number if unit == "day" else f"{number} * {HOUR_SLOTS} + {hour_slot(offset)}"
 
 
 _COLUMNS = {

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from burnd.queries.periods import (
-    HOUR_PLACES,
+    HOUR_SLOTS,
     day_name,
     hour_name,
-    hour_place,
+    hour_slot,
     local,
     moment,
     offset_at,
@@ -130,5 +130,5 @@ def test_days_and_hours_are_named_as_clocks_show_them(name: str, at: int) -> Non
     shifted = at + offset + to_ms("1970-01-01") - to_ms("0001-01-01")
     assert day_name(shifted // DAY_MS) == clock.strftime("%Y-%m-%d")
     if offset % HOUR_MS % 60_000 == 0:
-        hour = datetime.fromisoformat(hour_name(shifted // HOUR_MS * HOUR_PLACES + hour_place(offset)))
+        hour = datetime.fromisoformat(hour_name(shifted // HOUR_MS * HOUR_SLOTS + hour_slot(offset)))
         assert hour <= clock < hour + timedelta(hours=1)
