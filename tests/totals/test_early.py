@@ -272,7 +272,7 @@ async def test_logs_that_are_recorded_while_the_pass_writes(tmp_path: Path) -> N
     with anyio.fail_after(60):
         async with anyio.create_task_group() as group:
             group.start_soon(totals.run)
-            await rig.pipeline.followed()
+            await rig.pipeline.wait_for_listeners()
             for n, path in enumerate(rig.files()):
                 if n == 3:
                     assert not totals.are_exact
