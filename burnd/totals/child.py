@@ -8,14 +8,13 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from burnd.harness.registry import PRODUCTS
 from burnd.settings.config import Settings
 
 LEAST_BYTES: Final = 4 << 20  # fewer are read as quickly as a pass over them is started
-READ_SHARE: Final = 0.8  # of the progress of a pass; then all logs are read, and what they have is written
 _MOST_FILES: Final = 2000  # to look at before the daemon starts
 
 
@@ -30,22 +29,17 @@ class PassProcess:
             command, env=dict(environ), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
         )
 
-    def run(self, request: bytes, on_read: Callable[[], None]) -> int:
-        """Sends the request, follows the progress and returns the exit code; blocking. Calls `on_read` when all logs
-        are read.
-        """
+    def run(self, request: bytes) -> int:
+        """Sends the request, follows the progress and returns the exit code; blocking."""
         process, self._has_request = self._process, True
         if process.stdin is None or process.stdout is None:
             raise OSError(errno.EPIPE, "no pipe to the pass")
-        self.progress, has_read = (0, 0), False
+        self.progress = 0, 0
         with contextlib.suppress(OSError), process.stdin:  # it may have failed at its start
             process.stdin.write(request)
         with process.stdout:
             for line in process.stdout:
                 done, total = json.loads(line)
-                if done >= READ_SHARE * total and not has_read:
-                    has_read = True
-                    on_read()
                 self.progress = done, total
         self.progress = None
         return process.wait()

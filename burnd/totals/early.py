@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Final
 
 import anyio
-import anyio.from_thread
 import anyio.to_thread
 import msgspec
 import structlog
@@ -49,11 +48,11 @@ class LogPass:
     def logs(self) -> list[LogTask]:
         return find_logs(self._places, self._sources)
 
-    async def write(self, path: Path, on_read: Callable[[], None]) -> bool:
-        """Writes an index of totals; returns whether that succeeded. Calls `on_read` when all logs are read."""
+    async def write(self, path: Path) -> bool:
+        """Writes an index of totals; returns whether that succeeded."""
         request = PassRequest(str(self._home.root), str(path), list(self._sources), dict(self._places.announced))
         self._process = process = self._process or PassProcess(self._places.environ)
-        run = partial(process.run, msgspec.json.encode(request), partial(anyio.from_thread.run_sync, on_read))
+        run = partial(process.run, msgspec.json.encode(request))
         if code := await anyio.to_thread.run_sync(run, abandon_on_cancel=True):
             log.warning("totals.failed", code=code)
         return not code
@@ -67,9 +66,9 @@ class EarlyTotals:
     """Follows the pipeline from the start of the daemon on, and ends when all old logs are read.
 
     A child process runs the quick pass over all logs and writes an index of its turns beside the real one. Old logs are
-    read in full once it has read them. Until that is done, reports that need totals alone are answered from this index;
-    it also takes every record that is newer than the pass, so it is exact at any moment, in any order of reading. A
-    restart before then makes it again.
+    read only after that. Until they are, reports that need totals alone are answered from this index; it also takes
+    every record that is newer than the pass, so it is exact at any moment, in any order of reading. If the daemon
+    starts before all old logs are read, it is made again.
     """
 
     def __init__(
@@ -152,7 +151,7 @@ class EarlyTotals:
             self._changes.append(news)
 
     async def _pace(self) -> None:
-        """Delays old logs until the pass has read them: it takes a fraction of the time, and all cores."""
+        """Lets old logs wait for the pass: it takes a fraction of the time."""
         with anyio.move_on_after(_LONGEST_WAIT_S):
             await self._passed.wait()
 
@@ -171,10 +170,10 @@ class EarlyTotals:
         await self._pipeline.write_derived(self._pipeline.generation, lambda db: set_meta(db, **{_META: value}))
 
     async def _make(self, path: Path) -> None:
-        """Runs the pass, and adds what the ledger has beyond it."""
+        """Runs the pass, and adds what the ledger has beyond it. Old logs may be read afterwards."""
         start, end = anyio.current_time(), self._pipeline.journal.end
         try:
-            if await self._log_pass.write(path, self._passed.set):
+            if await self._log_pass.write(path):
                 totals = await TotalsIndex.open(path, self._prices())
                 for change in self._changes:
                     totals.filtered(change)  # notes their messages

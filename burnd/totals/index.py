@@ -8,7 +8,6 @@ from array import array
 from bisect import bisect_left
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from math import ceil
 from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple
 
@@ -28,10 +27,10 @@ from burnd.records import Compaction, Copy, Overhead, Quota, Request, Session, S
 from burnd.records.codec import Entry
 from burnd.records.times import index_ms, wall_ms
 from burnd.settings import config
-from burnd.totals.child import READ_SHARE
 from burnd.totals.merge import QuickPass, log_contents
 
-_WRITTEN_SHARE: Final = 0.92  # of the progress of a pass; sums are the rest
+_READ_SHARE: Final = 0.8  # of the time of a pass; writing turns takes up to the next, their sums the rest
+_WRITTEN_SHARE: Final = 0.92
 Report = Callable[[int, int], None]  # of the bytes that are done, and of all there are
 _UNSAFE = "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA locking_mode = EXCLUSIVE;"  # it is written once
 
@@ -81,7 +80,7 @@ async def write_totals(
     start, total = wall_ms(), sum(task.size for task in tasks)
 
     def report_part(done: float) -> None:
-        report(ceil(total * done), total)
+        report(int(total * done), total)
 
     async with _filled(str(path), tasks, prices, report_part) as store:
 
@@ -124,7 +123,7 @@ async def _filled(
                     for log in logs:
                         loader.stage(quick_pass.add(log))
                     done += size
-                    report(READ_SHARE * done / total)
+                    report(_READ_SHARE * done / total)
                 loader.unstage(quick_pass.contested_rows())
                 return loader
 

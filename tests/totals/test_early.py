@@ -8,7 +8,7 @@ import random
 import sqlite3
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partialmethod
 from pathlib import Path
@@ -54,7 +54,7 @@ class PassHere(LogPass):
     def logs(self) -> list[LogTask]:
         return self._tasks
 
-    async def write(self, path: Path, on_read: Callable[[], None]) -> bool:
+    async def write(self, path: Path) -> bool:
         await write_totals(self._tasks, PRICES, path)
         return True
 
@@ -252,56 +252,13 @@ async def test_a_client_that_leaves_takes_no_change_with_it(tmp_path: Path) -> N
     await rig.close()
 
 
-async def test_logs_that_are_recorded_while_the_pass_writes(tmp_path: Path) -> None:
-    """Old logs are read once the pass has read them, before its index is there."""
-
-    class Late(PassHere):
-        may_write = anyio.Event()
-
-        async def write(self, path: Path, on_read: Callable[[], None]) -> bool:
-            on_read()
-            await self.may_write.wait()
-            return await super().write(path, on_read)
-
-    Tree(tmp_path).grow(300_000)
-    rig = Rig(tmp_path / "home", tmp_path / "projects")
-    await rig.open()
-    is_read, late = anyio.Event(), Late(claude_logs(tmp_path / "projects"))
-    totals = EarlyTotals(rig.pipeline, late, lambda: PRICES, is_read.is_set)
-    cuts: list[dict[str, Any]] = []
-    with anyio.fail_after(60):
-        async with anyio.create_task_group() as group:
-            group.start_soon(totals.run)
-            await rig.pipeline.wait_for_listeners()
-            for n, path in enumerate(rig.files()):
-                if n == 3:
-                    assert not totals.are_exact
-                    late.may_write.set()
-                while (piece := await rig._piece(path, 50_000)) is not None:
-                    await rig._commit([piece])
-                    if totals.are_exact:
-                        cuts.append(await shown(totals))
-                    if not piece.more:
-                        break
-            while not totals.are_exact:  # noqa: ASYNC110 - the end of the pass raises no event
-                await anyio.sleep(0.01)
-            await rig.flush()
-            cuts.append(await shown(totals))
-            is_read.set()
-    truth = await totals_in(rig.pipeline.index, BY)
-    await rig.close()
-    assert truth["model"]["totals"]["turns"]
-    for cut in cuts:
-        assert differences(cut, truth) == []
-
-
 async def test_a_pass_that_never_ends_is_given_up_when_all_logs_are_read(tmp_path: Path) -> None:
     """Such as one whose worker was killed: old logs wait for it for a limited time only."""
 
     class Hanging(PassHere):
         ended = False
 
-        async def write(self, path: Path, on_read: Callable[[], None]) -> bool:
+        async def write(self, path: Path) -> bool:
             await anyio.sleep_forever()
             raise AssertionError
 
