@@ -49,7 +49,7 @@ from burnd.harness.tool_calls import (
 )
 from burnd.records import Block, Content, File, ToolCall, ToolResult, ToolUse, Usage
 from burnd.records.content import MAIN, Kind, Role, title_record
-from burnd.records.foreign_json import FAILURES, Rejected, Unpacked, plain, unpack
+from burnd.records.foreign_json import Unpacked, plain, unpack
 
 TITLE: Final = "title:opencode"
 _USER: Final = "user"
@@ -58,11 +58,10 @@ _LARGEST_STATUS: Final = 999
 _OUTPUT_PARTS: Final = ("text", "reasoning", "tool")
 _DEFAULT_TITLE: Final = re.compile(r"(?:New|Child) session - \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 _NULL: Final = msgspec.Raw(b"null")
-_encode: Final = msgspec.json.Encoder().encode
-_fields: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+# Sorted: opencode's own import changes the order of keys.
+_encode_sorted: Final = msgspec.json.Encoder(order="sorted").encode
 _LONG_TEXT: Final = 64  # characters from which on a text is replaced by a number in the context
 _LONGEST_TEXT: Final = 16 << 10  # characters of other texts there: previews, patches, signatures
-_COPIED_BYTES: Final = 512  # of a value that is copied without looking for such texts
 
 _TASK: Final = "task"
 _INVALID: Final = "invalid"
@@ -385,68 +384,36 @@ def content_of(
                     **fields,
                 )
             )
-    if records and (context := _context(row, decoded, numbers, inputs, reasoning=reasoning)) is not None:
+    if records and (context := _context(row, numbers, inputs, reasoning=reasoning)) is not None:
         records[0] = msgspec.structs.replace(records[0], context=context)
     return records
 
 
 def _context(
-    row: MessageRow,
-    decoded: DecodedMessage,
-    numbers: Mapping[str, int | str],
-    inputs: Mapping[str, str],
-    *,
-    reasoning: bool,
+    row: MessageRow, numbers: Mapping[str, int | str], inputs: Mapping[str, str], *, reasoning: bool
 ) -> str | None:
     """The JSON of a message's rows for `restore`, with numbers in place of what records have; None if it was cut."""
-    if row.size is not None or row.more_parts[0] or len(decoded.parts) != len(row.parts):
+    if row.size is not None or row.more_parts[0]:
         return None
-    try:
-        info = _fields(row.data)
-        if bytes(memoryview(info.get("summary", _NULL))[:1]) == b"{":
-            del info["summary"]  # the changed files, which opencode adds later
-        parts: list[bytes] = []
-        for stored, (part_id, part) in zip(row.parts, decoded.parts, strict=True):
-            if stored.size is not None:
-                return None
-            if part.type == "reasoning" and not reasoning:
-                continue
-            number, data = numbers.get(part.text or ""), stored.data
-            is_plain = data.startswith(b'{"') and data.endswith(b"}") and b'"id":' not in data
-            if is_plain and number is None and part_id not in inputs and len(data) <= _COPIED_BYTES:
-                parts.append(b'{"id":%b,%b' % (_encode(part_id), data[1:]))
-                continue
-            fields: dict[str, Any] = _fields(data)
-            known: dict[str, Any] = {"text": {HOLE: number}} if number is not None else {}
-            if part.state is not None and part_id in inputs:
-                state: dict[str, Any] = {"input": {HOLE: inputs[part_id]}}
-                if (number := numbers.get(part.state.output or "")) is not None:
-                    state["output"] = {HOLE: number}
-                known["state"] = _shortened(_fields(fields["state"]), numbers, state) | state
-            parts.append(_encode({"id": part_id, **_shortened(fields, numbers, known), **known}))
-        context = b'{"info":%b,"parts":[%b]}' % (_encode(_shortened(info, numbers)), b",".join(parts))
-        return context.decode()
-    except FAILURES:  # a row that had to be repaired
+    info = plain(row.data)
+    if not isinstance(info, dict):
         return None
-
-
-def _shortened(
-    fields: Mapping[str, msgspec.Raw], numbers: Mapping[str, int | str], without: Mapping[str, Any] = {}
-) -> dict[str, Any]:
-    """The fields with numbers in place of the texts that records have; short values are copied undecoded."""
-    values: dict[str, Any] = {}
-    for name, raw in fields.items():
-        if name in without:
+    if isinstance(info.get("summary"), dict):
+        del info["summary"]  # the changed files, which opencode adds later
+    cut_texts(info, numbers, _LONG_TEXT, _LONGEST_TEXT)
+    parts: list[dict[str, Any]] = []
+    for part in row.parts:
+        data = plain(part.data)
+        if part.size is not None or not isinstance(data, dict):
+            return None
+        if data.get("type") == "reasoning" and not reasoning:
             continue
-        if len(raw) <= _COPIED_BYTES:
-            values[name] = raw
-            continue
-        value = [plain(raw)]
-        if isinstance(value[0], Rejected):
-            raise ValueError(name)
-        cut_texts(value, numbers, _LONG_TEXT, _LONGEST_TEXT)
-        values[name] = value[0]
-    return values
+        if part.id in inputs and isinstance(state := data.get("state"), dict):
+            state["input"] = {HOLE: inputs[part.id]}
+        cut_texts(data, numbers, _LONG_TEXT, _LONGEST_TEXT)
+        data.setdefault("id", part.id)
+        parts.append(data)
+    return _encode_sorted({"info": info, "parts": parts}).decode()
 
 
 def _user_content(part: PartData) -> Iterator[_ContentBlock]:

@@ -73,6 +73,13 @@ def read(rows: list[MessageRow], *, reasoning: bool = True) -> tuple[list[Any], 
     return facts, content
 
 
+def reordered(value: Any) -> Any:
+    """The same with all keys in another order, as opencode's import writes them."""
+    if isinstance(value, dict):
+        return {key: reordered(value[key]) for key in reversed(value)}
+    return [reordered(one) for one in value] if isinstance(value, list) else value
+
+
 def imported(text: str) -> list[MessageRow]:
     """The rows that an import of the file would write."""
     rows = []
@@ -81,10 +88,10 @@ def imported(text: str) -> list[MessageRow]:
         assert all(part["messageID"] == info["id"] for part in message["parts"])
         own = {"id", "sessionID", "messageID"}
         parts = tuple(
-            PartRow(part["id"], 0, json.dumps({key: part[key] for key in part if key not in own}).encode())
+            PartRow(part["id"], 0, json.dumps(reordered({key: part[key] for key in part if key not in own})).encode())
             for part in message["parts"]
         )
-        data = json.dumps({key: info[key] for key in info if key not in own}).encode()
+        data = json.dumps(reordered({key: info[key] for key in info if key not in own})).encode()
         rows.append(MessageRow(info["id"], info["time"]["created"], 0, data, parts))
     return rows
 
