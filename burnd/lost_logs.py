@@ -31,7 +31,7 @@ _RECENT_MS: Final = 14 * DAY_MS  # for `status`
 Look = Callable[[Callable[[View], list[LoggedSession]]], Awaitable[list[LoggedSession]]]
 
 
-class LogPlaces(NamedTuple):
+class LogFolders(NamedTuple):
     product: Product
     logs: list[str]
     homes: list[str]
@@ -40,12 +40,12 @@ class LogPlaces(NamedTuple):
 class LostLogs:
     """`unexplained` counts recent sessions that no clean-up explains."""
 
-    def __init__(self, pipeline: Pipeline, look: Look, places: Callable[[Product], LogPlaces]) -> None:
+    def __init__(self, pipeline: Pipeline, look: Look, folders: Callable[[Product], LogFolders]) -> None:
         self.unexplained = 0
         self.noticed: str | None = None  # when the newest of them was noticed
         self._pipeline = pipeline
         self._look = look
-        self._places = places
+        self._folders = folders
         self._lock = anyio.Lock()
 
     async def run(self) -> None:
@@ -67,8 +67,8 @@ class LostLogs:
                 if not product.restore:
                     continue
                 sessions = await self._look(lambda view, source=product.source: logged_sessions(view, source))  # type: ignore[misc]
-                places = self._places(product)
-                changes = await anyio.to_thread.run_sync(_changes, places, sessions, now)
+                folders = self._folders(product)
+                changes = await anyio.to_thread.run_sync(_changes, folders, sessions, now)
                 events += changes
                 states = {one.session_id: (one.event, one.event_ms or 0) for one in sessions}
                 states |= {event.session_id: (event.name, now) for event in changes}
@@ -79,15 +79,15 @@ class LostLogs:
             self.unexplained, self.noticed = len(recent), to_iso(max(recent)) if recent else None
 
 
-def _changes(places: LogPlaces, sessions: Iterable[LoggedSession], now: int) -> list[Event]:
+def _changes(folders: LogFolders, sessions: Iterable[LoggedSession], now: int) -> list[Event]:
     """Blocks as long as the disk does."""
-    product = places.product
+    product = folders.product
     find_logs = import_module(product.restore).find_logs
-    logs = find_logs(places.logs)
+    logs = find_logs(folders.logs)
     if logs is None:  # a folder that cannot be listed
         return []
     is_id = re.compile(product.session_ids[0]).fullmatch
-    days = product.clean_up_days(places.homes)
+    days = product.clean_up_days(folders.homes)
     events: list[Event] = []
     gone: list[LoggedSession] = []
     for session in sessions:
@@ -96,7 +96,7 @@ def _changes(places: LogPlaces, sessions: Iterable[LoggedSession], now: int) -> 
             events += [_event(product, session, BACK, now)] if is_lost else []
         elif not is_lost and is_id(session.session_id):
             gone.append(session)
-    again = find_logs(places.logs) if gone else {}  # one may have been moved meanwhile
+    again = find_logs(folders.logs) if gone else {}  # one may have been moved meanwhile
     for session in gone:
         if again is not None and session.session_id not in again:
             is_cleaned = days is not None and session.updated_ms < now - (days - 1) * DAY_MS

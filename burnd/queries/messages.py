@@ -26,7 +26,7 @@ ContentState = Literal["yes", "pruned", "no"]
 class RecordPage(NamedTuple):
     """Positions of records in their sidecar, the number of all records, and whether content is stored."""
 
-    places: list[tuple[int, int]]
+    spans: list[tuple[int, int]]
     total: int
     state: ContentState
 
@@ -305,7 +305,7 @@ WHERE t.session = {session} AND t.message_id IN ({keys})
 """
 
 
-class Place(NamedTuple):
+class RecordingCursor(NamedTuple):
     """A line of a recording: the number of a response, or the position of a record; and a character of it."""
 
     is_record: bool = False
@@ -329,26 +329,26 @@ class Place(NamedTuple):
 class RecordedItem(NamedTuple):
     """The line of a record is read from its sidecar."""
 
-    place: Place
+    cursor: RecordingCursor
     length: int = 0
     line: str | None = None
 
 
 class Recorded(NamedTuple):
-    """A session's facts, and its lines from a place on."""
+    """A session's facts, and its lines from a cursor on."""
 
     session_id: str
     facts: dict[str, Any]
     items: list[RecordedItem]
 
 
-def recording(view: View, session_id: str, after: Place) -> Recorded:
+def recording(view: View, session_id: str, after: RecordingCursor) -> Recorded:
     """Raises Missing or Refusal."""
     session = find(view, session_id)
     ((pruned,),) = view.rows("SELECT pruned_count FROM sessions WHERE id = ?", (session.row,))
     items = [] if after.is_record else list(_recorded_turns(view, session.row, after.number))
     rows = view.rows(_RECORDED_CONTENT, (session.row, after.number if after.is_record else 0))
-    items += [RecordedItem(Place(True, position), length) for position, length in rows]
+    items += [RecordedItem(RecordingCursor(True, position), length) for position, length in rows]
     return Recorded(session.session_id, session.facts | {"prunedMessages": pruned}, items)
 
 
@@ -359,7 +359,7 @@ def _recorded_turns(view: View, session: int, first: int) -> Iterator[RecordedIt
         tokens = row[len(_TURN_FACTS) :]
         facts |= {"ts": to_iso(facts["ts"]), "usage": dict(zip(protocol.USAGE_FIELDS, tokens, strict=True))}
         line = msgspec.json.encode({"turn": {name: value for name, value in facts.items() if value is not None}})
-        yield RecordedItem(Place(False, number), line=line.decode() + "\n")
+        yield RecordedItem(RecordingCursor(False, number), line=line.decode() + "\n")
 
 
 _TURN_FACTS: Final = (

@@ -26,7 +26,7 @@ from burnd.index.query_pool import DEADLINE_S
 from burnd.instructions import Reader
 from burnd.ledger.files import no_home_check
 from burnd.limits import Guard, Quotas
-from burnd.lost_logs import LogPlaces, LostLogs
+from burnd.lost_logs import LogFolders, LostLogs
 from burnd.paths import Home, user_home
 from burnd.pricing import PriceFileError, PriceTable
 from burnd.queries.status import Counts
@@ -275,7 +275,7 @@ class Service:
     def open(self, pipeline: Pipeline, spool: Spool) -> None:
         indexer = SearchIndexer(pipeline, is_reading=self._is_reading)
         explainer = Explainer(pipeline, is_reading=self._is_reading, is_asked=lambda: self.clients.answering > 0)
-        lost_logs = LostLogs(pipeline, self.ask, self._log_places)
+        lost_logs = LostLogs(pipeline, self.ask, self._log_folders)
         self._opened = OpenParts(pipeline, spool, Quotas(pipeline), indexer, explainer, lost_logs)
         pipeline.follow(self.feed.publish)
         pipeline.follow(indexer.on_change, indexer.wait_until_caught_up)
@@ -284,10 +284,10 @@ class Service:
         spool.is_reading = lambda: not self.backfill().done
         spool.is_growing = lambda: self.backfill().is_growing
 
-    def _log_places(self, product: Product) -> LogPlaces:
+    def _log_folders(self, product: Product) -> LogFolders:
         extra = [*self.settings.roots_of(product), *self.roots.get(product.source, ())]
         user = str(user_home(self.environ))
-        return LogPlaces(product, product.logs(self.environ, user, extra), product.homes(self.environ, user, extra))
+        return LogFolders(product, product.logs(self.environ, user, extra), product.homes(self.environ, user, extra))
 
     def _is_reading(self) -> bool:
         return any(source.is_reading for source in self.sources.values())

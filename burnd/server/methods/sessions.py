@@ -34,7 +34,17 @@ from burnd.instructions import LARGEST_FILE, Homes, Query, entries
 from burnd.ledger.files import as_storage_error
 from burnd.ledger.sidecars import Sidecars
 from burnd.paths import user_home
-from burnd.queries.messages import Place, Recorded, RecordPage, family, messages, of_project, page, recording, summaries
+from burnd.queries.messages import (
+    Recorded,
+    RecordingCursor,
+    RecordPage,
+    family,
+    messages,
+    of_project,
+    page,
+    recording,
+    summaries,
+)
 from burnd.queries.names import folders
 from burnd.queries.quotes import add_compaction_summary, add_titles, name_sessions
 from burnd.queries.search import search
@@ -233,7 +243,7 @@ def _read_page(recall: Recall, session_id: str, located: RecordPage) -> list[msg
     records: list[msgspec.Raw] = []
     size = 0
     with recall.opened(session_id) as sidecar:
-        for position, length in located.places:
+        for position, length in located.spans:
             try:
                 beginning = sidecar.beginning(position, length, LARGEST_RECORD)
             except OSError as error:
@@ -274,13 +284,13 @@ _BODIES = (("toolUse", "input"), ("toolResult", "content"), ("file", "data"))
 
 async def read_recording(service: Service, params: RecordingParams) -> Result:
     """A page of JSON lines: the session's responses, then its records; a line may continue in the next page."""
-    after = Place.parse(params.next)
+    after = RecordingCursor.parse(params.next)
     recorded = await service.ask(lambda view: recording(view, params.id, after))
-    text, place = await service.read_content(lambda recall: _read_lines(recall, recorded, after.begin))
-    return {"session": recorded.facts, "lines": text, "next": place and str(place)}
+    text, cursor = await service.read_content(lambda recall: _read_lines(recall, recorded, after.begin))
+    return {"session": recorded.facts, "lines": text, "next": cursor and str(cursor)}
 
 
-def _read_lines(recall: Recall, recorded: Recorded, begin: int) -> tuple[str, Place | None]:
+def _read_lines(recall: Recall, recorded: Recorded, begin: int) -> tuple[str, RecordingCursor | None]:
     """Lines from character `begin` of the first one on, and where the next page begins. Blocking."""
     pieces: list[str] = []
     size = 0
@@ -288,13 +298,13 @@ def _read_lines(recall: Recall, recorded: Recorded, begin: int) -> tuple[str, Pl
         for item in recorded.items:
             line = item.line
             if line is None:
-                record = sidecar.whole(item.place.number, item.length)
+                record = sidecar.whole(item.cursor.number, item.length)
                 line = "" if record is None else msgspec.json.encode(record).decode() + "\n"
             piece = line[begin : begin + _PAGE_CHARS - size]
             pieces.append(piece)
             size += len(piece)
             if begin + len(piece) < len(line):
-                return "".join(pieces), item.place._replace(begin=begin + len(piece))
+                return "".join(pieces), item.cursor._replace(begin=begin + len(piece))
             begin = 0
     return "".join(pieces), None
 
