@@ -19,7 +19,7 @@ from anyio.abc import TaskStatus
 from burnd.clients.announcements import announced_roots
 from burnd.clients.spool import Spool
 from burnd.errors import HomeError, IndexDamaged, NotAllowed, NotNow
-from burnd.harness.quick_pass import Places
+from burnd.harness.quick_pass import LogSettings
 from burnd.harness.supervisor import SOURCES, Make, SourceContext, SourceSupervisor
 from burnd.ledger.content_modes import ContentModes
 from burnd.ledger.files import HomeLock, as_storage_error, prepare_home
@@ -112,8 +112,8 @@ async def _work(
         service.open(pipeline, spool)
         service.background = _background_tasks(service)
         roots = {name: list(some) for name, some in service.roots.items()}
-        places = Places(service.settings, service.environ, str(user_home(service.environ)), roots)
-        log_pass = LogPass(service.home, places, list(service.sources), pass_process)
+        log_settings = LogSettings(service.settings, service.environ, str(user_home(service.environ)), roots)
+        log_pass = LogPass(service.home, log_settings, list(service.sources), pass_process)
         early = EarlyTotals(pipeline, log_pass, lambda: service.prices.table, lambda: service.backfill().done)
         service.early_totals = early
         tasks.start_soon(early.run)

@@ -45,7 +45,7 @@ class LogTask(NamedTuple):
         return os.fdopen(open_regular(self.path, root=self.root), "rb", buffering=_BLOCK)
 
 
-class Places(NamedTuple):
+class LogSettings(NamedTuple):
     """The settings and the environment that name folders of logs, and those that clients announced, by source."""
 
     settings: Settings
@@ -151,9 +151,9 @@ def _is_object(line: bytes) -> bool:
         return False
 
 
-def find_logs(places: Places, sources: Sequence[str] | None = None) -> list[LogTask]:
+def find_logs(log_settings: LogSettings, sources: Sequence[str] | None = None) -> list[LogTask]:
     products = [product for product in PRODUCTS if sources is None or product.source in sources]
-    products = [one for one in products if any(map(os.path.exists, places.logs(one)))]  # others need no import
+    products = [one for one in products if any(map(os.path.exists, log_settings.logs(one)))]  # others need no import
     modules = [import_module(product.totals) for product in products if product.totals]
-    tasks: list[LogTask] = [task for module in modules for task in module.find_logs(places)]
+    tasks: list[LogTask] = [task for module in modules for task in module.find_logs(log_settings)]
     return sorted(tasks, key=lambda task: -task.changed)

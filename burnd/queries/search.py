@@ -28,7 +28,7 @@ from burnd.records import Content
 from burnd.records.codec import clean
 from burnd.records.content import MAIN, NO_RAIL
 from burnd.records.times import to_ms
-from burnd.search.documents import Names, Place, narrowed, session_key
+from burnd.search.documents import MessageName, Names, narrowed, session_key
 from burnd.search.passages import SNIPPET_BYTES, Passage, Spotter, folded, opening, passage
 from burnd.search.query import NO_SPREAD, Match, ParsedQuery, QueryTerms, SearchFilter, Spread, typed
 from burnd.tokens.words import in_json, strings
@@ -64,27 +64,27 @@ class Check:
         most = _SOON_S if self._passed else _LATE_S
         return self._read_chars >= _MOST_READ_CHARS * self._pages or self._spent > most * self._pages
 
-    def verified(self, places: Sequence[Place]) -> Sequence[Place]:
+    def verified(self, messages: Sequence[MessageName]) -> Sequence[MessageName]:
         """The messages that pass the check, and all titles."""
         if not self.is_needed:
-            return places
+            return messages
         started = time.thread_time()
-        records = self._records([place for place in places if place.message_id])
-        unsure = [place for place, own in records.items() if self._has_phrases or not self._is_certain(own)]
-        spots = [(place.session_id, [Spot(row[0], row[1]) for row in records[place]]) for place in unsure]
+        records = self._records([message for message in messages if message.message_id])
+        unsure = [message for message, own in records.items() if self._has_phrases or not self._is_certain(own)]
+        spots = [(message.session_id, [Spot(row[0], row[1]) for row in records[message]]) for message in unsure]
         wrong = {
-            place
-            for place, texts in zip(unsure, self._recall.records(spots), strict=True)
+            message
+            for message, texts in zip(unsure, self._recall.records(spots), strict=True)
             if not self._matches([record for record in texts if record is not None])
         }
         self._passed += len(unsure) - len(wrong)
         self._spent += time.thread_time() - started
-        return [place for place in places if place not in wrong]
+        return [message for message in messages if message not in wrong]
 
-    def _records(self, places: Sequence[Place]) -> dict[Place, _Records]:
-        records: dict[Place, _Records] = {}
-        for session_id, rail, message_id, *record in self._view.keyed(_RECORDS, places):
-            records.setdefault(Place(session_id, rail, message_id), []).append(tuple(record))
+    def _records(self, messages: Sequence[MessageName]) -> dict[MessageName, _Records]:
+        records: dict[MessageName, _Records] = {}
+        for session_id, rail, message_id, *record in self._view.keyed(_RECORDS, messages):
+            records.setdefault(MessageName(session_id, rail, message_id), []).append(tuple(record))
         return records
 
     def _matches(self, records: Sequence[Content]) -> bool:
@@ -161,17 +161,17 @@ class Candidates:
         sessions_shown: set[str] = set()
         ranked = self._ranked()
         while lot := list(islice(ranked, self._at_once)):
-            places = [self._lookup.place(candidate.match) for candidate in lot]
-            existing = self._existing(self.check.verified(places))
+            messages = [self._lookup.message_name(candidate.match) for candidate in lot]
+            existing = self._existing(self.check.verified(messages))
             hits = []
-            for candidate, place in zip(lot, places, strict=True):
-                key = place if self._each else place.session_id
+            for candidate, message in zip(lot, messages, strict=True):
+                key = message if self._each else message.session_id
                 # A title is a hit only if no message of the session is.
-                is_shown = place.session_id in sessions_shown if candidate.is_title else key in keys_shown
-                hit = self._hit(candidate, place, existing) if not is_shown else None
+                is_shown = message.session_id in sessions_shown if candidate.is_title else key in keys_shown
+                hit = self._hit(candidate, message, existing) if not is_shown else None
                 if hit is not None:
                     keys_shown.add(key)
-                    sessions_shown.add(place.session_id)
+                    sessions_shown.add(message.session_id)
                     hits.append(hit)
             yield hits
             if self.check.gave_up:
@@ -229,23 +229,23 @@ class Candidates:
         at_most = {session: _score(last, session, about, spread) for session in others}
         return nlargest(self._lot, [session for session in others if at_most[session] > least], key=at_most.__getitem__)
 
-    def _existing(self, places: Sequence[Place]) -> _Existing:
-        sessions = entries_of(self._view, {place.session_id for place in places})
+    def _existing(self, messages: Sequence[MessageName]) -> _Existing:
+        sessions = entries_of(self._view, {message.session_id for message in messages})
         keys = [
-            (sessions[place.session_id].row, place.message_id, place.rail)
-            for place in places
-            if place.message_id and place.session_id in sessions
+            (sessions[message.session_id].row, message.message_id, message.rail)
+            for message in messages
+            if message.message_id and message.session_id in sessions
         ]
         return _Existing(sessions, {row[:3]: row[3] for row in self._view.keyed(_NUMBERS, keys)})
 
-    def _hit(self, candidate: Candidate, place: Place, existing: _Existing) -> Hit | None:
-        session = existing.sessions.get(place.session_id)
+    def _hit(self, candidate: Candidate, message: MessageName, existing: _Existing) -> Hit | None:
+        session = existing.sessions.get(message.session_id)
         if session is None:
             return None
         if candidate.is_title:
             return Hit(session, candidate.score) if self._title_matches(session) else None
-        number = existing.numbers.get((session.row, place.message_id, place.rail))
-        return Hit(session, candidate.score, place.rail, number) if number is not None else None
+        number = existing.numbers.get((session.row, message.message_id, message.rail))
+        return Hit(session, candidate.score, message.rail, number) if number is not None else None
 
     def _title_matches(self, session: SessionEntry) -> bool:
         """The title still matches, and the session is in the requested time."""

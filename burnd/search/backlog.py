@@ -13,7 +13,7 @@ from burnd.ledger.content import Placed
 from burnd.ledger.sqlite_files import batches
 from burnd.records.codec import hash_of
 from burnd.records.content import NO_RAIL
-from burnd.search.documents import Coverage, Place, session_key
+from burnd.search.documents import Coverage, MessageName, session_key
 from burnd.tokens.words import SearchWords
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class SessionState(NamedTuple):
 class PendingMessage(NamedTuple):
     """A message with something new, and the newest line of each of its records."""
 
-    place: Place
+    name: MessageName
     records: Sequence[Record]
     is_indexed: bool  # an index with the coverage before may have a part of it
 
@@ -152,7 +152,7 @@ def _recent_messages(db: sqlite3.Connection, session: SessionState, new: Sequenc
     replaced = {(item.label.rail, item.label.message_id) for item in new if item.is_replacement}
     indexed = {row[:2] for row in before} | replaced
     messages = _messages(session.session_id, [*before, *rows])
-    return [message._replace(is_indexed=True) if message.place[1:] in indexed else message for message in messages]
+    return [message._replace(is_indexed=True) if message.name[1:] in indexed else message for message in messages]
 
 
 def _messages(session_id: str, rows: Iterable[_Row]) -> list[PendingMessage]:
@@ -165,7 +165,7 @@ def _messages(session_id: str, rows: Iterable[_Row]) -> list[PendingMessage]:
         else:
             by_message[key] = {(n, b): (position, length, words)}
     return [
-        PendingMessage(Place(session_id, *key), [blocks[block] for block in sorted(blocks)], is_indexed=False)
+        PendingMessage(MessageName(session_id, *key), [blocks[block] for block in sorted(blocks)], is_indexed=False)
         for key, blocks in by_message.items()
     ]
 

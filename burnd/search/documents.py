@@ -37,7 +37,7 @@ TITLE_FIELDS: Final = (TITLE, SUMMARY)
 COMPACTION_FIELDS: Final = (COMPACTION,)
 
 
-class Place(NamedTuple):
+class MessageName(NamedTuple):
     """A message. Without an id it is the session's title, without a rail a compaction's summary."""
 
     session_id: str
@@ -48,9 +48,9 @@ class Place(NamedTuple):
         return _encode((short_id(self.session_id), self.rail, short_id(self.message_id)))
 
 
-def read_place(data: bytes) -> Place:
-    session_id, rail, message_id = _places.decode(data)
-    return Place(whole_id(session_id), rail, whole_id(message_id))
+def read_name(data: bytes) -> MessageName:
+    session_id, rail, message_id = _message_names.decode(data)
+    return MessageName(whole_id(session_id), rail, whole_id(message_id))
 
 
 @lru_cache(maxsize=1024)
@@ -60,7 +60,7 @@ def session_key(session_id: str) -> int:
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_places = msgspec.msgpack.Decoder(tuple[Any, str, Any])
+_message_names = msgspec.msgpack.Decoder(tuple[Any, str, Any])
 
 
 class Coverage(NamedTuple):
@@ -77,7 +77,7 @@ NO_COVERAGE: Final = Coverage()
 class Document(NamedTuple):
     """The words of a message or title, prefixed by the sign of their field, and the values to filter by."""
 
-    place: Place
+    name: MessageName
     ts: int
     words: Sequence[str]
     roles: AbstractSet[str] = frozenset()
@@ -107,7 +107,7 @@ class Names:
         return {tool.lower() for call, _ in calls if (tool := self._of.get(call))}
 
 
-def message_documents(place: Place, records: Sequence[SearchWords], names: Names) -> list[Document]:
+def message_documents(name: MessageName, records: Sequence[SearchWords], names: Names) -> list[Document]:
     """The documents of a message: one, several for a very long one, none for one without words."""
     tools = names.among(records)
     words = [text for record in records for text in record.words]
@@ -116,11 +116,11 @@ def message_documents(place: Place, records: Sequence[SearchWords], names: Names
     ts = min([record.ts for record in records])
     roles = {record.role for record in records}
     summary = [signed(text, SIGNS[COMPACTION]) for record in records if record.is_summary for text in record.words]
-    of_session = compaction_place(place) if summary and place.rail == MAIN else None
+    of_session = compaction_name(name) if summary and name.rail == MAIN else None
     if sum(map(len, words)) <= LONGEST:
-        documents = [Document(place, ts, words, roles, tools)]
+        documents = [Document(name, ts, words, roles, tools)]
         return [*documents, Document(of_session, ts, summary)] if of_session is not None else documents
-    documents = [Document(place, ts, [text], roles, tools) for text in words]
+    documents = [Document(name, ts, [text], roles, tools) for text in words]
     return (
         [*documents, *(Document(of_session, ts, [text]) for text in summary)] if of_session is not None else documents
     )
@@ -129,15 +129,15 @@ def message_documents(place: Place, records: Sequence[SearchWords], names: Names
 def title_document(session_id: str, title: str | None, summary: str | None, ts: int) -> Document | None:
     fields = ((TITLE, title), (SUMMARY, summary))
     words = [words for field, text in fields if text for words in spelled_out(text, SIGNS[field])]
-    return Document(title_place(session_id), ts, words) if words else None
+    return Document(title_name(session_id), ts, words) if words else None
 
 
-def title_place(session_id: str) -> Place:
-    return Place(session_id, NO_RAIL, "")
+def title_name(session_id: str) -> MessageName:
+    return MessageName(session_id, NO_RAIL, "")
 
 
-def compaction_place(place: Place) -> Place:
-    return place._replace(rail=NO_RAIL)
+def compaction_name(name: MessageName) -> MessageName:
+    return name._replace(rail=NO_RAIL)
 
 
 def narrowed(records: Sequence[Content], only: SearchFilter) -> Sequence[Content]:

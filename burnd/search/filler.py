@@ -16,10 +16,10 @@ from burnd.search.backlog import PendingMessage, SessionPlan
 from burnd.search.documents import (
     NO_COVERAGE,
     Names,
-    compaction_place,
+    compaction_name,
     message_documents,
     title_document,
-    title_place,
+    title_name,
 )
 from burnd.search.index import SearchIndex
 from burnd.tokens.words import SearchWords, search_words
@@ -171,9 +171,9 @@ class IndexFiller:
         coverage = plan.after._replace(title=0) if not self._guard.takes_items(session_id) else None
         for message, words in self._read(session_id, messages, recall):
             if message.is_indexed or is_uncertain:
-                self.index.remove(message.place)
-                self.index.remove(compaction_place(message.place))
-            for document in message_documents(message.place, words, names):
+                self.index.remove(message.name)
+                self.index.remove(compaction_name(message.name))
+            for document in message_documents(message.name, words, names):
                 self.index.add(document, coverage)
                 coverage = None
         self.index.set_coverage(session_id, plan.after)
@@ -199,7 +199,7 @@ class IndexFiller:
 
     def _add_title(self, plan: SessionPlan) -> None:
         session = plan.session
-        self.index.remove(title_place(session.session_id))
+        self.index.remove(title_name(session.session_id))
         document = title_document(session.session_id, session.title, session.summary, session.updated_at)
         if document is not None:
             self.index.add(document, plan.after._replace(covered=0))
@@ -233,7 +233,7 @@ class IndexFiller:
 
 
 def _name(message: PendingMessage) -> str:
-    return f"{message.place.rail} {message.place.message_id}".strip()
+    return f"{message.name.rail} {message.name.message_id}".strip()
 
 
 def _read(

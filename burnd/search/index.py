@@ -21,7 +21,7 @@ import tantivy
 
 from burnd.ledger import files
 from burnd.records.codec import hash_of
-from burnd.search.documents import NO_COVERAGE, Coverage, Document, Place, session_key
+from burnd.search.documents import NO_COVERAGE, Coverage, Document, MessageName, session_key
 from burnd.tokens.words import LONGEST_WORD, SIGNS, analyzer
 
 log = structlog.get_logger()
@@ -126,10 +126,10 @@ class SearchIndex:
 
     def add(self, document: Document, coverage: Coverage | None = None) -> None:
         """Adds a document, with `coverage` of its session. An earlier one of the same message must be removed first."""
-        place = document.place.written()
+        written = document.name.written()
         entry = tantivy.Document()  # filled field by field: from a dict, tantivy would guess the types
-        entry.add_integer("message", hash_of(place))
-        entry.add_integer("session", session_key(document.place.session_id))
+        entry.add_integer("message", hash_of(written))
+        entry.add_integer("session", session_key(document.name.session_id))
         for words in document.words:
             entry.add_text(WORDS, words)
         for role in document.roles:
@@ -137,7 +137,7 @@ class SearchIndex:
         for tool in document.tools:
             entry.add_text("called", tool)
         entry.add_integer("ts", document.ts)
-        entry.add_bytes("place", place)
+        entry.add_bytes("place", written)
         if coverage is not None:
             entry.add_text("role", _COVERAGE)
             for name, value in zip(Coverage._fields, coverage, strict=True):
@@ -148,9 +148,9 @@ class SearchIndex:
             _raise_unusable(error)
             raise
 
-    def remove(self, place: Place) -> None:
+    def remove(self, name: MessageName) -> None:
         with as_unusable():
-            self._open_writer().delete_documents_by_term("message", hash_of(place.written()))
+            self._open_writer().delete_documents_by_term("message", hash_of(name.written()))
 
     def remove_session(self, session_id: str) -> None:
         with as_unusable():

@@ -18,8 +18,8 @@ from burnd.search.documents import (
     MESSAGE_FIELDS,
     TITLE_FIELDS,
     WEIGHTS,
-    Place,
-    read_place,
+    MessageName,
+    read_name,
 )
 from burnd.search.index import WORDS, SearchIndex, as_unusable
 from burnd.search.query import NO_SPREAD, Match, ParsedQuery, QueryTerms, SearchFilter, Spread, Term
@@ -212,10 +212,10 @@ class Lookup:
             found += self._matches(page, range(len(page.scores)))
         return found
 
-    def place(self, match: Match) -> Place:
+    def message_name(self, match: Match) -> MessageName:
         with as_unusable():
             (written,) = self._searcher.doc(match.address).get_all("place")
-        return read_place(bytes(written))
+        return read_name(bytes(written))
 
     def _words(self, typed: ParsedQuery) -> Iterator[tuple[str, float]]:
         """Words and weights. Parts of a camelCase word weigh less if the index has the whole word."""

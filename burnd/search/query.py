@@ -82,7 +82,7 @@ class SearchFilter(NamedTuple):
 
 
 class Match(msgspec.Struct, frozen=True, gc=False):
-    """A message that matches; `Lookup.place` reads which one."""
+    """A message that matches; `Lookup.message_name` reads which one."""
 
     score: float
     session: int

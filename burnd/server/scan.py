@@ -14,7 +14,7 @@ from burnd.contract import Params
 from burnd.contract.reports import SummaryParams
 from burnd.contract.sessions import ListParams
 from burnd.contract.validation import decoded
-from burnd.harness.quick_pass import Places, find_logs
+from burnd.harness.quick_pass import LogSettings, find_logs
 from burnd.index.store import IndexStore
 from burnd.paths import Home, user_home
 from burnd.pricing import PriceTable
@@ -48,8 +48,8 @@ async def serve(home: Home, requests: BinaryIO, answers: BinaryIO) -> None:
             try:
                 params, query = _params(request)
                 if index is None:
-                    places = Places(config.load(home), os.environ, str(user_home()))
-                    index = await stack.enter_async_context(memory_index(find_logs(places), prices))
+                    log_settings = LogSettings(config.load(home), os.environ, str(user_home()))
+                    index = await stack.enter_async_context(memory_index(find_logs(log_settings), prices))
                 answer = rpc.answer(request.id or rpc.NO_ID, await _answer(index, prices, params, query))
             except Exception as error:
                 fault = error if isinstance(error, rpc.Fault) else fault_of(error)

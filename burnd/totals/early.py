@@ -16,7 +16,7 @@ import msgspec
 import structlog
 
 from burnd.errors import IndexDamaged, StorageError
-from burnd.harness.quick_pass import LogTask, Places, find_logs
+from burnd.harness.quick_pass import LogSettings, LogTask, find_logs
 from burnd.index.change import Change
 from burnd.index.keys import path_key
 from burnd.index.store import IndexStore, set_meta
@@ -37,8 +37,10 @@ _FILE: Final = "early-{}.db"
 class LogPass:
     """The quick pass over the logs of some harnesses, in a child process."""
 
-    def __init__(self, home: Home, places: Places, sources: Sequence[str], process: PassProcess | None = None) -> None:
-        self._home, self._places, self._sources, self._process = home, places, sources, process
+    def __init__(
+        self, home: Home, log_settings: LogSettings, sources: Sequence[str], process: PassProcess | None = None
+    ) -> None:
+        self._home, self._log_settings, self._sources, self._process = home, log_settings, sources, process
 
     @property
     def progress(self) -> tuple[int, int] | None:
@@ -46,12 +48,12 @@ class LogPass:
         return self._process.progress if self._process is not None else None
 
     def logs(self) -> list[LogTask]:
-        return find_logs(self._places, self._sources)
+        return find_logs(self._log_settings, self._sources)
 
     async def write(self, path: Path) -> bool:
         """Writes an index of totals; returns whether that succeeded."""
-        request = PassRequest(str(self._home.root), str(path), list(self._sources), dict(self._places.announced))
-        self._process = process = self._process or PassProcess(self._places.environ)
+        request = PassRequest(str(self._home.root), str(path), list(self._sources), dict(self._log_settings.announced))
+        self._process = process = self._process or PassProcess(self._log_settings.environ)
         run = partial(process.run, msgspec.json.encode(request))
         if code := await anyio.to_thread.run_sync(run, abandon_on_cancel=True):
             log.warning("totals.failed", code=code)

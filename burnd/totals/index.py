@@ -13,7 +13,7 @@ from typing import BinaryIO, Final, NamedTuple
 
 import msgspec
 
-from burnd.harness.quick_pass import LogTask, Places, find_logs
+from burnd.harness.quick_pass import LogSettings, LogTask, find_logs
 from burnd.index import schema
 from burnd.index.apply import Applier
 from burnd.index.change import Change
@@ -51,7 +51,7 @@ async def run_pass(encoded: bytes, progress: BinaryIO) -> None:
     """
     request = msgspec.json.decode(encoded, type=PassRequest)
     home = Home(Path(request.home))
-    places = Places(config.load(home), os.environ, str(user_home()), request.announced)
+    log_settings = LogSettings(config.load(home), os.environ, str(user_home()), request.announced)
     last = -1
 
     def report(done: int, total: int) -> None:
@@ -62,7 +62,7 @@ async def run_pass(encoded: bytes, progress: BinaryIO) -> None:
             progress.flush()
             last = percent
 
-    await write_totals(find_logs(places, request.sources), _prices(home), Path(request.path), report)
+    await write_totals(find_logs(log_settings, request.sources), _prices(home), Path(request.path), report)
 
 
 def _prices(home: Home) -> PriceTable:

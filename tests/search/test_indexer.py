@@ -25,7 +25,7 @@ from burnd.recording.crash_guard import InProcessGuard
 from burnd.records import Content, Session
 from burnd.records.times import to_iso
 from burnd.search import backlog, indexer
-from burnd.search.documents import NO_COVERAGE, Coverage, Document, Place
+from burnd.search.documents import NO_COVERAGE, Coverage, Document, MessageName
 from burnd.search.filler import IndexFiller, RecentWords
 from burnd.search.index import Folders, SearchIndex, Unusable
 from burnd.search.indexer import SearchIndexer
@@ -96,7 +96,7 @@ def test_a_commit_has_messages_and_their_coverage_or_neither(tmp_path: Path) -> 
     """Opened after a crash, an index has exactly the messages that its coverage counts."""
 
     def add(index: SearchIndex, session_id: str, message_id: str, coverage: Coverage | None) -> None:
-        index.add(Document(Place(session_id, "main", message_id), 1, ["apple"]), coverage)
+        index.add(Document(MessageName(session_id, "main", message_id), 1, ["apple"]), coverage)
 
     index = SearchIndex(tmp_path / "search")
     add(index, "s1", "m1", None)
@@ -220,7 +220,7 @@ async def test_a_new_message_costs_the_same_in_a_long_session(opened: Opened) ->
             found = await lib.pipeline.index.ask(lambda db: _planned(db, session, before, lambda *_: ()))
             assert _positions(told[0]) == _positions(found[0])
             assert told[0].after == found[0].after
-            assert {message.place.message_id: message.is_indexed for message in told[0].messages} == {
+            assert {message.name.message_id: message.is_indexed for message in told[0].messages} == {
                 "m0": True,
                 f"m{first}": False,
             }
@@ -252,7 +252,7 @@ async def test_a_rewritten_message_is_found_by_its_new_words(
 
 
 def _positions(plan: backlog.SessionPlan) -> list[Any]:
-    return sorted((message.place, [record[:2] for record in message.records]) for message in plan.messages)
+    return sorted((message.name, [record[:2] for record in message.records]) for message in plan.messages)
 
 
 def _planned(db: sqlite3.Connection, session_id: str, known: Any, landed: Any) -> tuple[backlog.SessionPlan, int]:

@@ -45,7 +45,7 @@ from burnd.harness.claude_code.reader import ClaudeReader, read_compaction
 from burnd.harness.claude_code.requests import answer_attempt, end_run, error_of, fail_run, fall_back, refuse_attempt
 from burnd.harness.claude_code.state import ClaudeRail
 from burnd.harness.product import RESTORED
-from burnd.harness.quick_pass import LogTask, LogTotals, Places, lines_in, totals_of
+from burnd.harness.quick_pass import LogSettings, LogTask, LogTotals, lines_in, totals_of
 from burnd.index.keys import path_key
 from burnd.logfiles.log_reader import decode_line
 from burnd.logfiles.scanner import below
@@ -85,8 +85,8 @@ class _NeedsTree(Exception):
     """Raised when a message can only be identified by the lines above it."""
 
 
-def find_logs(places: Places) -> list[LogTask]:
-    return places.files(PRODUCT, __name__, (ENDING,), parse_path)
+def find_logs(log_settings: LogSettings) -> list[LogTask]:
+    return log_settings.files(PRODUCT, __name__, (ENDING,), parse_path)
 
 
 def read_logs(task: LogTask) -> list[LogTotals]:

@@ -27,7 +27,7 @@ from burnd.harness.codex.product import PRODUCT
 from burnd.harness.codex.reader import COMPRESSED, CodexReader, place_of
 from burnd.harness.codex.rollout import SOURCE, CodexState, RolloutLog, RolloutName
 from burnd.harness.product import RESTORED
-from burnd.harness.quick_pass import LogTask, LogTotals, Places, lines_in, totals_of
+from burnd.harness.quick_pass import LogSettings, LogTask, LogTotals, lines_in, totals_of
 from burnd.index.keys import path_key
 from burnd.logfiles.scanner import SUFFIX, below, small_file
 
@@ -61,11 +61,11 @@ _decode: Final = msgspec.json.Decoder(_Head).decode
 _FAILURES: Final = (msgspec.MsgspecError, ValueError, RecursionError)
 
 
-def find_logs(places: Places) -> list[LogTask]:
-    folders = dict.fromkeys(os.path.dirname(os.path.realpath(folder)) for folder in places.logs(PRODUCT))
+def find_logs(log_settings: LogSettings) -> list[LogTask]:
+    folders = dict.fromkeys(os.path.dirname(os.path.realpath(folder)) for folder in log_settings.logs(PRODUCT))
     names = [(os.path.join(folder, NAMES_FILE), folder) for folder in folders]
     tasks = [LogTask(__name__, (path,), folder, 0.0, 0) for path, folder in names if os.path.isfile(path)]
-    return [*places.files(PRODUCT, __name__, (SUFFIX, COMPRESSED), place_of), *tasks]
+    return [*log_settings.files(PRODUCT, __name__, (SUFFIX, COMPRESSED), place_of), *tasks]
 
 
 def read_logs(task: LogTask) -> list[LogTotals]:

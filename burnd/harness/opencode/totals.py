@@ -29,7 +29,7 @@ from burnd.harness.opencode.product import PRODUCT
 from burnd.harness.opencode.reader import ReadOptions, read_options
 from burnd.harness.opencode.rows import MessageRow, PartRow, SessionRow, decode_message
 from burnd.harness.opencode.session import SOURCE, WalkState, session_record, walk
-from burnd.harness.quick_pass import LogTask, LogTotals, Places, without_content
+from burnd.harness.quick_pass import LogSettings, LogTask, LogTotals, without_content
 from burnd.records import Usage
 from burnd.records.foreign_json import Rejected
 
@@ -41,13 +41,13 @@ _PAGE: Final = (
 _NAMES: Final = "SELECT rowid, id, session_id FROM message WHERE rowid <= ? ORDER BY rowid DESC LIMIT ?"
 
 
-def find_logs(places: Places) -> list[LogTask]:
+def find_logs(log_settings: LogSettings) -> list[LogTask]:
     """All databases as one task: a message that several have counts in the first of them."""
-    paths = [path for path in places.logs(PRODUCT) if os.path.isfile(path)]
+    paths = [path for path in log_settings.logs(PRODUCT) if os.path.isfile(path)]
     if not paths:
         return []
     size = sum(os.path.getsize(path) for path in paths)
-    options = read_options(places.settings, places.user_home)
+    options = read_options(log_settings.settings, log_settings.user_home)
     return [LogTask(__name__, tuple(paths), "", max(map(os.path.getmtime, paths)), size, options)]
 
 
