@@ -9,7 +9,7 @@ from burnctl.errors import BurnctlError, Failed, UsageError
 from burnctl.push.clickhouse import Connection
 from burnctl.push.clickhouse_tables import HOUR, literal, sums_once
 from burnctl.push.schema import KEYS, TABLES
-from burnctl.push.views import MEASURES, TEAM_OF, TEAMS, DuckDB, quoted, views
+from burnctl.push.views import MEASURES, TEAMS, ClickHouse, DuckDB, quoted, teams_of_users, views
 from burnd import protocol
 from burnd.fleet.selection import between
 
@@ -24,15 +24,21 @@ if TYPE_CHECKING:
     Report = Callable[[Engine, Any, int], dict[str, Any]]
 
 _HOUR_MS = 3_600_000
+_LISTED = "SELECT max(until) FROM repeated_turns"  # when the list was made
+_TRIES = 3  # of a report over segments that are merged while it reads them
 _WHOLE = {"done": True, "percent": None, "secondsLeft": None, "blocked": None}
+
+
+class SegmentGone(BurnctlError):
+    """Raised when a segment cannot be read: since it was listed, a push may have merged it into another one."""
 
 
 class FleetClient(Client):
     """A client for reports alone."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, reopen: Callable[[], Engine] | None = None) -> None:
         super().__init__()
-        self._engine = engine
+        self._engine, self._reopen = engine, reopen
 
     @classmethod
     def at(cls, target: str) -> FleetClient:
@@ -50,7 +56,7 @@ class FleetClient(Client):
             from burnctl.push.engine import read_credentials
 
             return cls(ClickHouseEngine(Connection(target, *read_credentials(None))))
-        return cls(duckdb_engine(target))
+        return cls(duckdb_engine(target), lambda: duckdb_engine(target))
 
     def close(self) -> None:
         self._engine.close()
@@ -73,12 +79,23 @@ class FleetClient(Client):
         wire = {method.params[name].wire: value for name, value in given.items() if value is not None}
         try:
             params = checked(method, wire)
-            answer = answers[method.method](self._engine, params, time.time_ns() // 1_000_000)
+            answer = self._answered(answers[method.method], params)
         except (BadParams, Mistaken) as error:
             raise Failed(protocol.BAD_PARAMS, str(error), error.hint) from None
         except Refusal as error:
             raise Failed(protocol.NOT_FOUND, str(error), error.hint) from None
         return {"version": protocol.VERSION, "backfill": _WHOLE, **answer}
+
+    def _answered(self, report: Report, params: Params) -> dict[str, Any]:
+        for tries_left in reversed(range(_TRIES)):
+            try:
+                return report(self._engine, params, time.time_ns() // 1_000_000)
+            except SegmentGone:
+                if self._reopen is None or not tries_left:
+                    raise
+                self._engine.close()
+                self._engine = self._reopen()
+        raise AssertionError
 
 
 class ClickHouseEngine:
@@ -86,7 +103,14 @@ class ClickHouseEngine:
         self._connection = connection
 
     def rows(self, sql: str) -> list[list[Any]]:
-        return self._connection.rows(sql)
+        """Asks again if the list of repeated turns was replaced meanwhile: the query may have read both."""
+        if not any(view in sql for view in ("turns_once", "turns_uncounted")):
+            return self._connection.rows(sql)
+        while True:
+            listed = self._connection.rows(_LISTED)
+            rows = self._connection.rows(sql)
+            if self._connection.rows(_LISTED) == listed:
+                return rows
 
     def close(self) -> None:
         self._connection.close()
@@ -98,15 +122,7 @@ class ClickHouseEngine:
         """Reads the sums by hour for the whole hours of a period, if the question permits, and rows for its edges."""
         keys = {f"key_{n}": self._team() if column == "team" else column for n, column in enumerate(columns)}
         measures = {f"measure_{n}": sql for n, sql in enumerate(MEASURES)}
-        sql = sums_once(keys, measures, where, self._times(begin, end))
-        while True:
-            listed = self._listed()
-            rows = self.rows(sql)
-            if self._listed() == listed:  # else it was replaced meanwhile, and the query may have read both
-                return rows
-
-    def _listed(self) -> list[list[Any]]:
-        return self.rows("SELECT max(until) FROM repeated_turns")
+        return self.rows(sums_once(keys, measures, where, self._times(begin, end)))
 
     def _times(self, begin: int | None, end: int | None) -> list[str]:
         """A period as conditions: its whole hours, and what is before and after them."""
@@ -120,7 +136,7 @@ class ClickHouseEngine:
 
     def _team(self) -> str:
         """The team of a turn without a join, which would keep the sums by hour from being read."""
-        rows = [("", ""), *self.rows(f"SELECT * FROM ({TEAM_OF}) AS t WHERE team IS NOT NULL")]
+        rows = [("", ""), *self.rows(f"SELECT * FROM ({teams_of_users(ClickHouse())}) AS t WHERE team IS NOT NULL")]
         users, teams = (f"[{', '.join(map(literal, texts))}]" for texts in zip(*rows, strict=True))
         return f"coalesce(nullIf(team_tag, ''), nullIf(transform(coalesce(\"user\", ''), {users}, {teams}, ''), ''))"
 
@@ -145,7 +161,13 @@ class DuckDBEngine:
         self._db = db
 
     def rows(self, sql: str) -> list[tuple[Any, ...]]:
-        rows: list[tuple[Any, ...]] = self._db.execute(sql).fetchall()
+        import duckdb
+
+        try:
+            rows: list[tuple[Any, ...]] = self._db.execute(sql).fetchall()
+        except (duckdb.IOException, duckdb.InvalidInputException) as error:
+            text = str(error).partition("\n")[0]
+            raise SegmentGone(f"a segment cannot be read: {text}", "if a push merged it, ask again") from None
         return rows
 
     def close(self) -> None:
@@ -181,8 +203,6 @@ def duckdb_engine(target: str) -> DuckDBEngine:
 
     DuckDB reads files of a folder itself; pyarrow reads objects of a bucket.
     """
-    import os
-
     try:
         import duckdb
     except ImportError:
@@ -191,7 +211,22 @@ def duckdb_engine(target: str) -> DuckDBEngine:
         raise BurnctlError(
             "a report over segments needs DuckDB, which is not installed", f"install it with: {to_install(FLEET)}"
         ) from None
-    db = duckdb.connect()
+    for tries_left in reversed(range(_TRIES)):
+        db = duckdb.connect()
+        try:
+            _add_views(db, target)
+        except SegmentGone:
+            db.close()
+            if not tries_left:
+                raise
+        else:
+            return DuckDBEngine(db)
+    raise AssertionError
+
+
+def _add_views(db: Any, target: str) -> None:
+    import os
+
     sources = _in_bucket(db, target) if target.startswith("s3://") else _in_folder(target.removeprefix("file://"))
     if "turns" not in sources:
         raise BurnctlError(f"{target} has no segments", f"push to it first: burnctl push {target}")
@@ -203,7 +238,6 @@ def duckdb_engine(target: str) -> DuckDBEngine:
         db.execute(f"INSERT INTO teams SELECT {', '.join(map(quoted, TEAMS))} FROM read_csv(?, header = true)", [teams])
     for name, select in views(DuckDB()).items():
         db.execute(f"CREATE VIEW {name} AS {select}")
-    return DuckDBEngine(db)
 
 
 def _in_folder(folder: str) -> dict[str, str]:
@@ -245,7 +279,7 @@ def _add_table(db: Any, table: str, source: str | None) -> None:
     except duckdb.Error as error:
         text = str(error).partition("\n")[0]
         remedy = "on the machine that wrote it: delete the file and the machine's push_state, then push again"
-        raise BurnctlError(f"a segment of {table} cannot be read: {text}", remedy) from None
+        raise SegmentGone(f"a segment of {table} cannot be read: {text}", remedy) from None
     if missing := set(KEYS[table]) - there:
         raise BurnctlError(f"the segments of {table} have no column {min(missing)}", "are these files of burnctl push?")
     fields = [

@@ -27,7 +27,7 @@ _PORTS = {"clickhouse": 8123, "clickhouses": 8443}
 _TIMEOUT_S = 300.0
 _BODY_BYTES = 8_000_000
 _LEVEL = 1  # of gzip: sending is faster than compressing well
-_BUSY = (202, 209, 210, 241, 242, 252, 319, 425, 999)  # too many queries or parts, network, memory, read only, Keeper
+_BUSY = (159, 202, 209, 210, 241, 242, 252, 319, 425, 999)  # time, queries, network, memory, read only, parts, Keeper
 _CREDENTIALS = (192, 193, 194, 492, 516)
 _RIGHTS = (497, 291)
 _NO_DATABASE = 81
@@ -81,7 +81,8 @@ class ClickHouseTarget:
         keys = ", ".join(KEYS["turns"])
         self._connection.execute(
             f"INSERT INTO turns ({keys}, seq, deleted, schema) "
-            f"SELECT {keys}, {int(first_seq)}, true, {SCHEMA_VERSION} FROM turns FINAL WHERE {old} AND NOT deleted"
+            f"SELECT {keys}, {int(first_seq)}, true, {SCHEMA_VERSION} FROM turns FINAL WHERE {old} AND NOT deleted "
+            f"SETTINGS max_execution_time = {LONGEST_INSERT_S}"
         )
         for table in TABLES.keys() - {"turns"}:
             self._delete(table, old)

@@ -19,7 +19,7 @@ push at the same time. The next refresh notices rows that were deleted by hand.
 from __future__ import annotations
 
 from burnctl.push.schema import KEYS, TABLES, TOKENS
-from burnctl.push.views import COUNTS, JOIN_TEAMS, MEASURES, ClickHouse, is_required, quoted, ranked, views
+from burnctl.push.views import COUNTS, MEASURES, ClickHouse, is_required, join_teams, quoted, ranked, views
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def statements() -> Iterator[str]:
         yield f"CREATE OR REPLACE VIEW {name} AS {select}"
     yield "DROP VIEW IF EXISTS repeated_turns_refresh"
     yield (
-        "CREATE MATERIALIZED VIEW repeated_turns_refresh REFRESH EVERY 5 MINUTE TO repeated_turns AS "
+        "CREATE MATERIALIZED VIEW IF NOT EXISTS repeated_turns_refresh REFRESH EVERY 5 MINUTE TO repeated_turns AS "
         f"{_repeated_turns()}"
     )
 
@@ -190,4 +190,5 @@ def _turns_hourly() -> str:
     shown = ", ".join(f"t.key_{name} AS {quoted(name)}" for name in ("hour", *_SHOWN))
     added = ", ".join(f"t.{name} AS {name}" for name in sums)
     once = f'SELECT *, key_user AS "user" FROM ({sums_once(keys, sums, "1 = 1", ())}) AS sums'
-    return f"SELECT {shown}, coalesce(t.key_team, teams.team, '') AS team, {added} FROM ({once}) AS t {JOIN_TEAMS}"
+    teams = join_teams(ClickHouse())
+    return f"SELECT {shown}, coalesce(t.key_team, teams.team, '') AS team, {added} FROM ({once}) AS t {teams}"

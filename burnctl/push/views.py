@@ -36,9 +36,6 @@ MEASURES = (
 )
 VIEWS = ("turns_now", "sessions_now", "causes_now", "findings_now", "content_now", "turns_once", "causes_once")
 TEAMS = ("user", "team")
-# A user in two teams is in the last one by name: a turn never counts twice.
-TEAM_OF = 'SELECT "user", max(nullif(team, \'\')) AS team FROM teams GROUP BY "user"'
-JOIN_TEAMS = f'LEFT JOIN ({TEAM_OF}) AS teams ON teams."user" = t."user"'
 
 
 class Dialect:
@@ -47,6 +44,7 @@ class Dialect:
     types: ClassVar[dict[str, str]]
     tag_count = "cardinality(tags)"
     team_tag = "tags['team']"
+    teams = "teams"
     # 64 bits of the key of a turn on all machines. Rows with equal ones are compared by the key itself.
     key_hash = "hash(source, message_id)"
 
@@ -93,6 +91,7 @@ class ClickHouse(Dialect):
     }
     tag_count = "length(tags)"
     team_tag = "nullIf(tags['team'], '')"
+    teams = "teams FINAL"  # the team that was inserted last
     key_hash = "key_hash"  # a column: hashing takes three times as long as all else in a report
 
     def newest(self, table: str) -> str:
@@ -129,6 +128,15 @@ class Postgres(Dialect):
         return f"SELECT * FROM {table}"
 
 
+def teams_of_users(dialect: Dialect) -> str:
+    """SQL for each user's team. A user in two teams is in the last one by name: a turn never counts twice."""
+    return f'SELECT "user", max(nullif(team, \'\')) AS team FROM {dialect.teams} GROUP BY "user"'
+
+
+def join_teams(dialect: Dialect) -> str:
+    return f'LEFT JOIN ({teams_of_users(dialect)}) AS teams ON teams."user" = t."user"'
+
+
 def quoted(name: str) -> str:
     """An identifier; `user` is a word of SQL."""
     return f'"{name}"'
@@ -147,7 +155,7 @@ def views(dialect: Dialect) -> dict[str, str]:
         "findings_now": _of_sessions("findings", dialect),
         "content_now": _of_sessions("content", dialect),
         "turns_once": _turns_once(dialect),
-        "causes_once": _causes_once(),
+        "causes_once": _causes_once(dialect),
     }
 
 
@@ -174,7 +182,7 @@ def _turns_once(dialect: Dialect) -> str:
         f"UNION ALL SELECT {columns} FROM ({ranked(dialect, dialect.repeated())}) AS ranked WHERE {COUNTS}"
     )
     team = f"coalesce({dialect.team_tag}, teams.team) AS team"
-    return f"SELECT {_columns('turns')}, {team} FROM ({once}) AS t {JOIN_TEAMS}"
+    return f"SELECT {_columns('turns')}, {team} FROM ({once}) AS t {join_teams(dialect)}"
 
 
 COUNTS = "age = 1 AND place = 1 AND NOT deleted"
@@ -196,7 +204,7 @@ def ranked(dialect: Dialect, keys: str, more: str = "") -> str:
     )
 
 
-def _causes_once() -> str:
+def _causes_once(dialect: Dialect) -> str:
     """Ranks only the sessions that several machines have."""
     copied = (
         "SELECT session_id FROM sessions_now WHERE causes_seq > 0 "
@@ -210,6 +218,6 @@ def _causes_once() -> str:
     )
     others = f"SELECT session_id, machine_id FROM ({sizes}) AS sizes WHERE place > 1"
     return (
-        f"SELECT {_columns('causes')}, teams.team AS team FROM causes_now AS t {JOIN_TEAMS} "
+        f"SELECT {_columns('causes')}, teams.team AS team FROM causes_now AS t {join_teams(dialect)} "
         f"WHERE (t.session_id, t.machine_id) NOT IN ({others})"
     )

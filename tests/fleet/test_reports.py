@@ -13,8 +13,12 @@ import pytest
 
 from burnctl.cli import main
 from burnctl.client import Client
+from burnctl.errors import BurnctlError
+from burnctl.fleet_client import FleetClient
 from burnctl.push.schema import row_of
-from burnd.contract.reports import MOST_CHANGES, ChangesParams
+from burnctl.push.segments import SegmentTarget
+from burnctl.push.target import Batch
+from burnd.contract.reports import MOST_CHANGES, ChangesParams, SummaryParams
 from tests.burnctl.demo_home import DemoHome, demo_home
 from tests.burnctl.push.rows import common, gone, turn
 from tests.fleet.segments import put
@@ -167,6 +171,21 @@ def test_what_a_fleet_cannot_answer_is_refused(demo: DemoHome, fleet: str, tmp_p
         done = demo.run(*words.split(" "))  # a variable that is not set must not mean this folder or this machine
         assert (done.returncode, done.stdout) == (2, "")
         assert "the target is empty" in done.stderr
+
+
+def test_segments_that_are_merged_during_a_report_are_listed_again(tmp_path: Path) -> None:
+    target = SegmentTarget(str(tmp_path))
+    target.open("a")
+    for n in range(3):
+        target.send(Batch("a", {"turns": [turn("a", f"m{n}", n + 1)]}, str(n), n + 1))
+    client = FleetClient.at(str(tmp_path))
+    target.compact("a")
+    assert client.ask(SummaryParams, {"by": "model"})["totals"]["turns"] == 3
+    (segment,) = (tmp_path / "turns" / "a").iterdir()
+    segment.write_bytes(b"damaged")
+    with pytest.raises(BurnctlError, match="segment of turns cannot be read"):
+        client.ask(SummaryParams, {"by": "model"})
+    client.close()
 
 
 def test_two_versions_of_the_schema(demo: DemoHome, tmp_path: Path) -> None:

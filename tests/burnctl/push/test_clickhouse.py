@@ -81,6 +81,7 @@ def test_rows_come_before_the_cursor(server: Server) -> None:
         (404, "Code: 81. DB::Exception: Database fleet does not exist", Refused),
         (500, "Code: 252. DB::Exception: Too many parts", Unreachable),
         (500, "Code: 241. DB::Exception: Memory limit exceeded", Unreachable),
+        (500, "Code: 159. DB::Exception: Timeout exceeded: elapsed 300 seconds", Unreachable),
         (503, "", Unreachable),
     ],
 )
