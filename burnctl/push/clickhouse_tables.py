@@ -6,11 +6,12 @@ count once. Tables have no partitions: a turn that moves to another month would 
 A report over 250 million turns cannot look for copies among all of them. So it adds up all rows, and subtracts those
 that do not count (`turns_uncounted`):
 
-- The projection `hourly` has the sums of all rows by hour, in each part of the table. So they always are those of its
-  rows.
-- The table `repeated_turns`, refreshed every few minutes, has copies that do not count, of keys with one row on each
+- The projection `hourly` has the sums of all rows by hour. ClickHouse computes it with each part of the table, so it
+  always agrees with the rows.
+- The table `repeated_turns`, refreshed every few minutes, lists copies that do not count, of keys with one row on each
   machine. It also names the keys that have replaced rows: each report ranks these until ClickHouse has merged them.
-- A report also ranks the keys of all rows that came since the refresh. So an old table makes it slower, never wrong.
+- A report also ranks the keys of all rows that came after `until`, a time before the refresh. So an old list makes it
+  slower, never wrong.
 
 Every change is a new row; a reset inserts tombstones. So nothing needs to be repaired after a crash, and machines may
 push at the same time. The next refresh notices rows that were deleted by hand.
@@ -56,7 +57,7 @@ _SETTINGS_OF_TURNS: Final = (
     f"{_SETTINGS}, deduplicate_merge_projection_mode = 'rebuild', lightweight_mutation_projection_mode = 'rebuild'"
 )
 LONGEST_INSERT_S: Final = 300
-# Every insert that began before this has ended, and had ended at the refresh before.
+# Inserts that began before this are complete, and were so at the refresh before.
 _UNTIL: Final = "now() - INTERVAL 15 MINUTE"
 # Columns of the view `turns_hourly` by which its rows are grouped, beside the hour and the team.
 _SHOWN: Final = ("machine_id", "machine", "user", "source", "model_name", "project_key", "project", "activity")
@@ -79,14 +80,14 @@ def statements() -> Iterator[str]:
     )
     yield 'CREATE TABLE IF NOT EXISTS teams ("user" String, team String) ENGINE = ReplacingMergeTree ORDER BY "user"'
     fields = [f"{quoted(column.name)} {_type('turns', column)}" for column in TABLES["turns"]]
-    more = "key_hash UInt64, team_tag LowCardinality(String), is_copy Bool, copies UInt64, until DateTime"
+    about_key = "key_hash UInt64, team_tag LowCardinality(String), is_copy Bool, copies UInt64, until DateTime"
     yield (
-        f"CREATE TABLE IF NOT EXISTS repeated_turns ({', '.join(fields)}, {more}) "
+        f"CREATE TABLE IF NOT EXISTS repeated_turns ({', '.join(fields)}, {about_key}) "
         "ENGINE = MergeTree ORDER BY (is_copy, key_hash)"
     )
     yield from (f"ALTER TABLE repeated_turns ADD COLUMN IF NOT EXISTS {field}" for field in fields)
-    every = views(ClickHouse()) | {"turns_uncounted": _turns_uncounted(), "turns_hourly": _turns_hourly()}
-    for name, select in every.items():
+    all_views = views(ClickHouse()) | {"turns_uncounted": _turns_uncounted(), "turns_hourly": _turns_hourly()}
+    for name, select in all_views.items():
         yield f"CREATE OR REPLACE VIEW {name} AS {select}"
     yield "DROP VIEW IF EXISTS repeated_turns_refresh"
     yield (
@@ -122,9 +123,9 @@ def _turns_uncounted() -> str:
 
 
 def _repeated_turns() -> str:
-    """The SELECT of the next rows of `repeated_turns`: keys without changes keep theirs, others are ranked again.
+    """The SELECT of the next list: keys without changes keep their rows, others are ranked again.
 
-    For a key with one row on each machine these are the copies that do not count; for another one a row that names it.
+    A key with one row on each machine has its copies that do not count, any other key one row that names it.
     """
     names = f"{_names()}, key_hash, is_copy, copies"
     counted = (
@@ -144,7 +145,7 @@ def _repeated_turns() -> str:
         f"SELECT *, max(age) {of_key} = 1 AND {is_one} AS is_copy, count() {of_key} AS copies "
         f"FROM ({ranked(ClickHouse(), several, ', key_hash, team_tag')}) AS ranked"
     )
-    nothing = ", ".join(  # of a row with the time alone
+    empty = ", ".join(  # of a row that has `until` for a list without others
         f"defaultValueOfTypeName({literal(_type('turns', column))}) AS {quoted(column.name)}"
         for column in TABLES["turns"]
     )
@@ -152,15 +153,15 @@ def _repeated_turns() -> str:
         f"SELECT {names}, {_UNTIL} AS until FROM repeated_turns WHERE is_copy AND key_hash NOT IN ({keys}) "
         f"UNION ALL SELECT {names}, {_UNTIL} AS until FROM ({new}) AS new "
         "WHERE if(is_copy, place > 1 AND NOT deleted, place = 1) "
-        f"UNION ALL SELECT {nothing}, '' AS team_tag, 0 AS key_hash, false AS is_copy, 0 AS copies, {_UNTIL} AS until"
+        f"UNION ALL SELECT {empty}, '' AS team_tag, 0 AS key_hash, false AS is_copy, 0 AS copies, {_UNTIL} AS until"
     )
 
 
 def sums_once(keys: Mapping[str, str], sums: Mapping[str, str], where: str, times: Iterable[str]) -> str:
     """The SELECT of sums by keys, with each turn once. The first one is the number of turns.
 
-    It reads the projection if keys, sums and conditions are of its columns, and else the rows. Each of `times` is a
-    part of the period, since for whole hours the projection may be read.
+    It reads the projection if keys, sums and conditions use only its columns, and else the rows. `times` divides the
+    period, so that the projection can be read for its whole hours.
     """
     parts = tuple(times) or ("1 = 1",)
     columns = ", ".join(f"{sql} AS {name}" for name, sql in keys.items())

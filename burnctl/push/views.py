@@ -45,7 +45,7 @@ class Dialect:
     tag_count = "cardinality(tags)"
     team_tag = "tags['team']"
     teams = "teams"
-    # 64 bits of the key of a turn on all machines. Rows with equal ones are compared by the key itself.
+    # 64 bits of a turn's key on all machines. They choose the rows to rank, which compares the keys themselves.
     key_hash = "hash(source, message_id)"
 
     def newest(self, table: str) -> str:
@@ -53,11 +53,11 @@ class Dialect:
         raise NotImplementedError
 
     def repeated(self) -> str:
-        """SQL for the hashes of keys of turns with several rows, which are ranked; others may be among them."""
+        """SQL for the hashes of keys to rank: all with several rows, and maybe others."""
         return f"SELECT {self.key_hash} FROM turns GROUP BY {self.key_hash} HAVING count(*) > 1"
 
     def is_no_copy(self) -> str:
-        """The condition for rows of all other keys that count."""
+        """The condition by which rows of all other keys count."""
         return "1 = 1"
 
 
