@@ -21,11 +21,10 @@ class ContentModes:
     def __init__(self, mode: ContentMode) -> None:
         self.mode = mode
         self.has_withheld = False  # whether the text of any message is withheld from all sessions
-        self.has_private = False  # whether any session has its own mode stricter than full
-        self.has_off = mode == "off"  # whether any session may be in mode `off`
-        self.has_limits = False  # whether text of any session may not be stored, or must be erased
         self.withholders: set[str] = set()  # private sessions with withheld messages
         self._modes: dict[str, ContentMode] = {}
+        self._strict: set[str] = set()  # sessions with their own mode stricter than full
+        self._off: set[str] = set()
         self._since: dict[str, int] = {}
         self._parents: dict[str, str] = {}
         self._origins: dict[str, set[str]] = {}
@@ -50,13 +49,26 @@ class ContentModes:
             self._repeats.setdefault(entry.session_id, set()).add(entry.origin)
             if entry.content_mode is not None:
                 self._set_mode(entry.session_id, entry.content_mode, entry.content_since)
-        self.has_limits = self.has_withheld or bool(self._pruned) or self.has_private
 
     def _set_mode(self, session_id: str, mode: ContentMode, since: str | None) -> None:
         self._modes[session_id] = mode
         self._since[session_id] = index_ms(since) if since else 0
-        self.has_private = any(one != "full" for one in self._modes.values())
-        self.has_off = "off" in (self.mode, *self._modes.values())
+        for sessions, is_one in ((self._strict, mode != "full"), (self._off, mode == "off")):
+            sessions.add(session_id) if is_one else sessions.discard(session_id)
+
+    @property
+    def has_private(self) -> bool:
+        return bool(self._strict)
+
+    @property
+    def has_off(self) -> bool:
+        """Whether any session may be in mode `off`."""
+        return self.mode == "off" or bool(self._off)
+
+    @property
+    def has_limits(self) -> bool:
+        """Whether text of any session may not be stored, or must be erased."""
+        return self.has_withheld or bool(self._pruned) or bool(self._strict)
 
     def came_from(self, session_id: str, origin: str) -> bool:
         """Records that a session was derived from another; returns whether that is new."""

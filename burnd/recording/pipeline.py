@@ -492,6 +492,5 @@ async def _load_modes(modes: ContentModes, index: IndexStore) -> None:
             modes.learn(Origin(session_id=session_id, origin=origin))
         modes.came_from(session_id, origin)
     modes.has_withheld = bool(await index.rows("SELECT 1 FROM withheld LIMIT 1"))
-    modes.has_limits = modes.has_limits or modes.has_withheld
     by_mode = "SELECT DISTINCT s.session_id FROM withheld h JOIN sessions s ON s.id = h.session WHERE h.by_mode"
     modes.withholders = {session_id for (session_id,) in await index.rows(by_mode)}
