@@ -73,7 +73,7 @@ class DiskReserve:
             free, size = files.free_bytes(self._root)
         except OSError:
             return 0, 0
-        return free, self.reserve if self.reserve is not None else reserve_of(size, None)
+        return free, reserve_of(size, self.reserve)
 
     def check(self) -> None:
         """Raises NoSpace if only the reserve is left."""
